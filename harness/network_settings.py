@@ -1,0 +1,163 @@
+"""The `network:` block of a scenario: transport, congestion control, switch, framing, load balancing.
+
+A profile (harness/packet/profiles/*.yaml) gives every key; a scenario overrides single keys. Defaults that stand here
+are switches of our own ("off"); every value from the world stands in a profile, with its source.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from harness.units import DurationPs, RateBps, SizeBytes
+
+Positive = Field(gt=0)
+NonNegative = Field(ge=0)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Transport(_Section):
+    """Queue pairs at the host NIC."""
+
+    payload_bytes: Annotated[SizeBytes, Field(ge=64, le=9000)]
+    ack_every: Annotated[int, Field(ge=1, le=65536)]  #: data packets per cumulative ACK; the last one always has its own
+    window: Literal["none", "fixed", "rate_scaled"] = "none"
+    window_bytes: Annotated[SizeBytes, NonNegative] = 0
+    loss_recovery: Literal["go-back-n"] = "go-back-n"
+    timeout: Annotated[DurationPs, Positive]  #: without an ACK that moves on, the sender goes back to the first unacknowledged byte
+    nack_interval: Annotated[DurationPs, NonNegative]  #: least time between two NACKs of one queue pair
+    queue_pairs: Annotated[int, Field(ge=1, le=256)] = 1  #: per transfer and NIC
+    striping: Literal["single", "per-rank"] = "single"
+
+    @model_validator(mode="after")
+    def _window_has_a_size(self) -> Transport:
+        if self.window != "none" and self.window_bytes < self.payload_bytes:
+            raise ValueError(f"window_bytes is {self.window_bytes}, must hold a payload ({self.payload_bytes} bytes) when window is {self.window!r}")
+        return self
+
+
+class CongestionControl(_Section):
+    """The reaction point (sender) and notification point (receiver).
+
+    `use` is `dcqcn`, `none` (line rate), `fixed` (`rate`), or a TypeId name of the C++ class in `header`.
+    `scale_with_rate` is the link rate for which rate steps and byte counts are given: they scale with the
+    NIC's rate over it; null takes them as they are.
+    """
+
+    use: str
+    header: str | None = None
+    attributes: dict[str, str] = Field(default_factory=dict)
+    rate: Annotated[RateBps, Positive] | None = None
+    cnp_mode: Literal["packet", "ack-flag"]
+    cnp_interval: Annotated[DurationPs, NonNegative]
+    alpha_timer: Annotated[DurationPs, Positive]
+    cut_check: Annotated[DurationPs, NonNegative]  #: period at which a pending cut is carried out; 0: at the CNP
+    g: Annotated[float, Field(gt=0, le=1)]
+    initial_alpha: Annotated[float, Field(ge=0, le=1)] = 1.0
+    clamp_target: bool
+    first_cut: Literal["immediate", "at-check"]
+    increase_timer: Annotated[DurationPs, Positive]
+    byte_counter: Annotated[SizeBytes, NonNegative]  #: 0 = off
+    fast_recovery_steps: Annotated[int, Field(ge=1, le=1000)]
+    additive_step: Annotated[RateBps, Positive]
+    hyper_step: Annotated[RateBps, Positive]
+    additive_rounds: Literal["one", "until-both"]  #: hpcc: one additive round, then hyper; paper: hyper once timer and byte counter both passed F
+    min_rate: Annotated[RateBps, Positive]
+    scale_with_rate: Annotated[RateBps, Positive] | None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CongestionControl:
+        if self.use == "fixed" and self.rate is None:
+            raise ValueError("rate is missing: cc.use 'fixed' needs cc.rate, for example '25Gbps'")
+        if self.header is None and self.use not in ("dcqcn", "none", "fixed"):
+            raise ValueError(f"use is {self.use!r}, allowed: 'dcqcn', 'none', 'fixed', or a TypeId name together with cc.header")
+        if self.cut_check == 0 and self.first_cut == "at-check":
+            raise ValueError("first_cut 'at-check' needs cut_check > 0")
+        return self
+
+
+class Ecn(_Section):
+    """RED marking on the egress queue of one class, in frame bytes."""
+
+    kmin: Annotated[SizeBytes, NonNegative]
+    kmax: Annotated[SizeBytes, NonNegative]
+    pmax: Annotated[float, Field(ge=0, le=1)]
+    at: Literal["enqueue", "dequeue"]
+    scale_with_rate: Annotated[RateBps, Positive] | None  #: as in cc: the link rate for which kmin and kmax are given
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Ecn:
+        if self.kmin > self.kmax:
+            raise ValueError(f"kmin is {self.kmin} bytes, must not exceed kmax ({self.kmax} bytes)")
+        return self
+
+
+class Pfc(_Section):
+    """Priority flow control per ingress port and class.
+
+    The pause threshold is either dynamic, `(buffer - headroom - reserves - shared use) >> dynamic_shift`, or static (`xoff`, `xon`).
+    """
+
+    on: bool
+    dynamic_shift: Annotated[int, Field(ge=0, le=16)] | None = None
+    xoff: Annotated[SizeBytes, Positive] | None = None
+    xon: Annotated[SizeBytes, NonNegative] | None = None
+    headroom: Annotated[SizeBytes, NonNegative] | Literal["computed"]  #: per ingress port
+    headroom_factor: Annotated[float, Field(ge=0, le=4)] = 1.0
+    reserve: Annotated[SizeBytes, NonNegative]  #: per ingress port and class
+    resume_offset: Annotated[SizeBytes, NonNegative]
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Pfc:
+        if self.on and (self.dynamic_shift is None) == (self.xoff is None):
+            raise ValueError("give either dynamic_shift or xoff (with xon), not both and not none")
+        if self.xoff is not None and (self.xon is None or self.xon > self.xoff):
+            raise ValueError(f"xon is {self.xon}, must be given and not exceed xoff ({self.xoff})")
+        return self
+
+
+class Switch(_Section):
+    """Shared-buffer, output-queued, store-and-forward switch."""
+
+    buffer_bytes: Annotated[SizeBytes, Positive]
+    ecn: Ecn
+    pfc: Pfc
+    ack_class: Literal["control", "data"]  #: the queue that ACKs and CNPs use in switches
+    background_priority: Literal["background", "data"] = "background"  #: its own queue below KV data, or KV data's queue
+
+
+class Framing(_Section):
+    """Bytes on the wire around a payload. `wire_gap` (preamble, inter-frame gap) takes time but no buffer."""
+
+    data_overhead: Annotated[SizeBytes, NonNegative]
+    ack: Annotated[SizeBytes, Positive]
+    cnp: Annotated[SizeBytes, Positive]
+    pfc: Annotated[SizeBytes, Positive]
+    wire_gap: Annotated[SizeBytes, NonNegative]
+    rounding: Literal["ps", "ns"]
+
+
+class LoadBalancing(_Section):
+    """How a switch chooses among equal-cost ports.
+
+    `seed_per_switch` false gives every switch the same hash, which polarises the choice.
+    """
+
+    use: Literal["ecmp", "pinned"]
+    seed_per_switch: bool = True
+
+
+class NetworkSettings(_Section):
+    """All of it, resolved."""
+
+    profile: str
+    transport: Transport
+    cc: CongestionControl
+    switch: Switch
+    framing: Framing
+    load_balancing: LoadBalancing
+    watchdog: Annotated[DurationPs, Positive] = 1_000_000_000_000  #: simulated time without any progress of an unfinished flow

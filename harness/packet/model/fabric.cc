@@ -1,0 +1,702 @@
+#include "fabric.h"
+
+#include "data-plane.h"
+#include "roce-channel.h"
+#include "roce-net-device.h"
+#include "router.h"
+
+#include "ns3/data-rate.h"
+#include "ns3/global-value.h"
+#include "ns3/names.h"
+#include "ns3/node.h"
+#include "ns3/object-factory.h"
+#include "ns3/packet.h"
+#include "ns3/simulator.h"
+#include "ns3/string.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace kvnet
+{
+
+class Fabric::Impl
+{
+  public:
+    Impl(const NetworkParameters& parameters, const std::string& engine);
+    ~Impl();
+
+    void AddNode(const std::string& name, bool isHost, uint64_t hashSeed);
+    void AddLink(const LinkParameters& link);
+    std::string SetCongestionControl(const std::string& typeId,
+                                     const std::vector<std::string>& attributes,
+                                     const std::vector<std::string>& values);
+    void Build(uint64_t seed, int64_t watchdogPs);
+    void StartFlow(uint64_t id,
+                   uint32_t trafficClass,
+                   int64_t bytes,
+                   const std::vector<uint32_t>& forward,
+                   const std::vector<uint32_t>& reverse,
+                   int64_t at,
+                   bool notify);
+    void Sample(bool resetPeaks);
+    void Record(const Flow& flow);
+
+    const NetworkParameters parameters;
+    DataPlane plane;
+    Router router;
+    std::function<void(uint64_t)> onAction;
+    std::function<void(uint64_t)> onFlowDone;
+    bool stalled{false};
+    std::set<const Flow*> active; //!< started and not complete
+    std::vector<FlowRow> rows;
+    std::vector<int64_t> sentBytes;
+    std::vector<int64_t> marks;
+    std::vector<int64_t> pausedTime;
+    std::vector<int64_t> queueMax;
+
+    static SimTime Now()
+    {
+        return ns3::Simulator::Now().GetTimeStep();
+    }
+
+  private:
+    static void EndSimulation();
+
+    static inline Impl* s_current{nullptr}; //!< whose simulation ns-3 holds
+
+    struct StockFrame
+    {
+        uint16_t protocol;
+        uint32_t source;
+    };
+
+    SimTime IdealFct(const Flow& flow) const;
+    void Begin(Flow* flow);
+    void Done(Flow* flow);
+    void Watch();
+    bool SendStock(RoceNetDevice& device,
+                   ns3::Ptr<ns3::Packet> packet,
+                   ns3::Mac48Address destination,
+                   uint16_t protocol);
+    void SendStockTo(RoceNetDevice& device,
+                     ns3::Ptr<ns3::Packet> packet,
+                     uint32_t destination,
+                     uint16_t protocol);
+    ns3::Ptr<CongestionControl> NewCongestionControl();
+
+    ns3::ObjectFactory m_ccFactory;
+    std::vector<ns3::Ptr<CongestionControl>> m_freeCc;
+    std::vector<Switch> m_switches;
+    std::vector<int64_t> m_switchOf; //!< per node, its index in m_switches or -1
+    std::vector<LinkParameters> m_links;
+    std::vector<ns3::Ptr<ns3::Node>> m_nodes;
+    std::vector<ns3::Ptr<RoceNetDevice>> m_devices; //!< per port
+    std::map<ns3::Mac48Address, uint32_t> m_portOfAddress;
+    std::map<std::pair<uint32_t, uint32_t>, std::vector<Port*>> m_stockRoutes;
+    std::map<ns3::Packet*, StockFrame> m_stockFrames; //!< of stock packets in the network
+    SimTime m_watchdog{0};
+    bool m_watching{false};
+    uint64_t m_progress{0};
+};
+
+Fabric::Impl::Impl(const NetworkParameters& networkParameters, const std::string& engine)
+    : parameters(networkParameters),
+      plane(networkParameters)
+{
+    if (ns3::Time::GetResolution() != ns3::Time::PS)
+    {
+        ns3::Time::SetResolution(ns3::Time::PS);
+    }
+    // ns-3 is one simulation a process: a new fabric ends the one before it, whose records stay readable.
+    EndSimulation();
+    s_current = this;
+    ns3::GlobalValue::Bind("SimulatorImplementationType", ns3::StringValue(engine));
+    plane.UseEngine(dynamic_cast<WheelSimulatorImpl*>(
+        ns3::PeekPointer(ns3::Simulator::GetImplementation())));
+}
+
+Fabric::Impl::~Impl()
+{
+    if (s_current == this)
+    {
+        EndSimulation();
+    }
+}
+
+void
+Fabric::Impl::EndSimulation()
+{
+    ns3::Simulator::Destroy();
+    ns3::Names::Clear();
+    s_current = nullptr;
+}
+
+void
+Fabric::Impl::AddNode(const std::string& name, bool isHost, uint64_t hashSeed)
+{
+    router.AddNode(isHost, hashSeed);
+    ns3::Ptr<ns3::Node> node = ns3::CreateObject<ns3::Node>();
+    ns3::Names::Add(name, node);
+    m_nodes.push_back(node);
+    m_switchOf.push_back(isHost ? -1 : static_cast<int64_t>(m_switches.size()));
+    if (!isHost)
+    {
+        m_switches.emplace_back();
+    }
+}
+
+void
+Fabric::Impl::AddLink(const LinkParameters& link)
+{
+    m_links.push_back(link);
+}
+
+std::string
+Fabric::Impl::SetCongestionControl(const std::string& typeId,
+                                   const std::vector<std::string>& attributes,
+                                   const std::vector<std::string>& values)
+{
+    ns3::TypeId tid;
+    if (!ns3::TypeId::LookupByNameFailSafe(typeId, &tid))
+    {
+        return "no ns-3 type is named '" + typeId + "'";
+    }
+    if (!tid.IsChildOf(CongestionControl::GetTypeId()) || !tid.HasConstructor())
+    {
+        return "'" + typeId + "' is not a kvnet::CongestionControl that can be made";
+    }
+    m_ccFactory.SetTypeId(tid);
+    ns3::Ptr<CongestionControl> trial = m_ccFactory.Create<CongestionControl>();
+    for (size_t i = 0; i < attributes.size(); ++i)
+    {
+        ns3::TypeId::AttributeInformation info;
+        if (!tid.LookupAttributeByName(attributes[i], &info))
+        {
+            std::string allowed;
+            for (ns3::TypeId t = tid; t != ns3::Object::GetTypeId(); t = t.GetParent())
+            {
+                for (size_t j = 0; j < t.GetAttributeN(); ++j)
+                {
+                    allowed += (allowed.empty() ? "" : ", ") + t.GetAttribute(j).name;
+                }
+            }
+            return "'" + typeId + "' has no attribute '" + attributes[i] + "'; it has: " + allowed;
+        }
+        if (!trial->SetAttributeFailSafe(attributes[i], ns3::StringValue(values[i])))
+        {
+            return "attribute '" + attributes[i] + "' of '" + typeId + "' cannot be '" + values[i] +
+                   "': " + info.help + " " + info.checker->GetUnderlyingTypeInformation();
+        }
+        m_ccFactory.Set(attributes[i], ns3::StringValue(values[i]));
+    }
+    m_freeCc.push_back(m_ccFactory.Create<CongestionControl>());
+    return "";
+}
+
+void
+Fabric::Impl::Build(uint64_t seed, int64_t watchdogPs)
+{
+    m_watchdog = watchdogPs;
+    for (const LinkParameters& link : m_links)
+    {
+        router.AddLink(link.nodeA, link.nodeB);
+        Switch* ends[2];
+        const uint32_t nodes[2] = {link.nodeA, link.nodeB};
+        for (int i = 0; i < 2; ++i)
+        {
+            const int64_t index = m_switchOf[nodes[i]];
+            ends[i] = index < 0 ? nullptr : &m_switches[static_cast<size_t>(index)];
+        }
+        plane.AddLink(link, ends[0], ends[1], seed);
+        std::array<ns3::Ptr<ns3::NetDevice>, 2> devices;
+        const auto first = static_cast<uint32_t>(plane.NPorts() - 2);
+        for (uint32_t i = 0; i < 2; ++i)
+        {
+            ns3::Ptr<RoceNetDevice> device = ns3::CreateObject<RoceNetDevice>();
+            device->Attach(&plane.GetPort(first + i),
+                           [this](RoceNetDevice& from,
+                                  ns3::Ptr<ns3::Packet> packet,
+                                  ns3::Mac48Address to,
+                                  uint16_t protocol) {
+                               return SendStock(from, packet, to, protocol);
+                           });
+            const ns3::Mac48Address address = ns3::Mac48Address::Allocate();
+            device->SetAddress(address);
+            m_portOfAddress[address] = first + i;
+            m_nodes[nodes[i]]->AddDevice(device);
+            m_devices.push_back(device);
+            devices[i] = device;
+        }
+        ns3::Ptr<RoceChannel> channel =
+            ns3::CreateObject<RoceChannel>(ns3::DataRate(static_cast<uint64_t>(link.rateBps)),
+                                           ns3::TimeStep(link.delayPs),
+                                           devices);
+        m_devices[first]->SetChannel(channel);
+        m_devices[first + 1]->SetChannel(channel);
+    }
+    plane.Build();
+    sentBytes.assign(plane.NPorts() * N_CLASSES, 0);
+    marks.assign(plane.NPorts(), 0);
+    pausedTime.assign(plane.NPorts(), 0);
+    queueMax.assign(plane.NPorts(), 0);
+
+    plane.onFlowDone = [this](Flow* flow, SimTime) { Done(flow); };
+    plane.onPfc = [this](Port& port, bool paused) { m_devices[port.id]->NotifyPfc(paused); };
+    plane.onDrop = [this](Port& port, const Packet& packet) {
+        ns3::Packet* stock = packet.kind == PacketKind::STOCK ? packet.stock : nullptr;
+        m_devices[port.id]->NotifyDrop(stock);
+    };
+    plane.onStockDropped = [this](ns3::Packet* packet) {
+        m_stockFrames.erase(packet);
+        packet->Unref();
+    };
+    plane.onStock = [this](Port& port, Packet* packet) {
+        const auto frame = m_stockFrames.extract(packet->stock);
+        ns3::Ptr<ns3::Packet> stock(packet->stock, false);
+        const StockFrame& f = frame.mapped();
+        const ns3::Mac48Address from =
+            ns3::Mac48Address::ConvertFrom(m_devices[f.source]->GetAddress());
+        ns3::Ptr<RoceNetDevice> device = m_devices[port.id];
+        ns3::Simulator::ScheduleWithContext(device->GetNode()->GetId(),
+                                            ns3::TimeStep(0),
+                                            &RoceNetDevice::Receive,
+                                            device,
+                                            stock,
+                                            f.protocol,
+                                            from);
+    };
+}
+
+// --- Flows -----------------------------------------------------------------------------------------------------------
+
+ns3::Ptr<CongestionControl>
+Fabric::Impl::NewCongestionControl()
+{
+    if (m_freeCc.empty())
+    {
+        return m_ccFactory.Create<CongestionControl>();
+    }
+    ns3::Ptr<CongestionControl> cc = m_freeCc.back();
+    m_freeCc.pop_back();
+    return cc;
+}
+
+void
+Fabric::Impl::StartFlow(uint64_t id,
+                        uint32_t trafficClass,
+                        int64_t bytes,
+                        const std::vector<uint32_t>& forward,
+                        const std::vector<uint32_t>& reverse,
+                        int64_t at,
+                        bool notify)
+{
+    Flow* flow = plane.NewFlow();
+    flow->id = id;
+    flow->trafficClass = static_cast<uint8_t>(trafficClass);
+    flow->queue = trafficClass == CLASS_BACKGROUND && !parameters.backgroundInDataQueue
+                      ? QUEUE_BACKGROUND
+                      : QUEUE_KV;
+    flow->sizeBytes = bytes;
+    const int64_t payload = parameters.payloadBytes;
+    flow->packets = static_cast<uint32_t>((bytes + payload - 1) / payload);
+    flow->lastPayloadBytes = bytes - (int64_t{flow->packets} - 1) * payload;
+    flow->fullBytes = static_cast<uint16_t>(payload + parameters.dataOverhead);
+    flow->lastBytes = static_cast<uint16_t>(flow->lastPayloadBytes + parameters.dataOverhead);
+    flow->srcPort = forward.front();
+    flow->dstPort = forward.back() ^ 1;
+    flow->notify = notify;
+    flow->forward.clear();
+    flow->reverse.clear();
+    for (const uint32_t port : forward)
+    {
+        flow->forward.push_back(&plane.GetPort(port));
+    }
+    for (const uint32_t port : reverse)
+    {
+        flow->reverse.push_back(&plane.GetPort(port));
+    }
+    flow->idealFct = IdealFct(*flow);
+    ns3::Simulator::Schedule(ns3::TimeStep(at - Now()), &Impl::Begin, this, flow);
+}
+
+SimTime
+Fabric::Impl::IdealFct(const Flow& flow) const
+{
+    // A train of equal packets leaves a link either at the pace at which it came or at the link's own; the last, shorter
+    // packet follows it. See routing.ideal_fct_ps.
+    const int64_t full = flow.packets - (flow.lastBytes != flow.fullBytes);
+    SimTime first = 0;
+    SimTime lastFull = 0;
+    SimTime last = 0;
+    for (const Port* port : flow.forward)
+    {
+        SimTime end = 0;
+        if (full > 0)
+        {
+            const SimTime serialisation = port->serialisation[flow.fullBytes];
+            end = std::max(first + full * serialisation, lastFull + serialisation);
+            first += serialisation + port->delay;
+            lastFull = end + port->delay;
+        }
+        last = std::max(end, last) + port->serialisation[flow.lastBytes] + port->delay;
+    }
+    SimTime fct = flow.lastBytes == flow.fullBytes ? lastFull : last;
+    for (const Port* port : flow.reverse)
+    {
+        fct += port->serialisation[parameters.ackBytes] + port->delay;
+    }
+    return fct;
+}
+
+void
+Fabric::Impl::Begin(Flow* flow)
+{
+    flow->cc = NewCongestionControl();
+    flow->row = rows.size();
+    rows.emplace_back();
+    active.insert(flow);
+    if (!m_watching)
+    {
+        m_watching = true;
+        m_progress = plane.GetTotals().payloadBytesAcked;
+        ns3::Simulator::Schedule(ns3::TimeStep(m_watchdog), &Impl::Watch, this);
+    }
+    plane.StartFlow(flow, Now());
+}
+
+void
+Fabric::Impl::Record(const Flow& flow)
+{
+    FlowRow& row = rows[flow.row];
+    row.id = static_cast<int64_t>(flow.id);
+    row.trafficClass = flow.trafficClass;
+    row.srcPort = flow.srcPort;
+    row.dstPort = flow.dstPort;
+    row.sizeBytes = flow.sizeBytes;
+    row.ackedBytes = std::min(flow.sizeBytes, int64_t{flow.acked} * parameters.payloadBytes);
+    row.start = flow.start;
+    row.end = flow.end;
+    row.idealFct = flow.idealFct;
+    row.marks = static_cast<int64_t>(flow.marks);
+    row.cnps = static_cast<int64_t>(flow.cnps);
+    row.retransmittedBytes = static_cast<int64_t>(flow.retransmittedBytes);
+}
+
+void
+Fabric::Impl::Done(Flow* flow)
+{
+    Record(*flow);
+    active.erase(flow);
+    m_freeCc.push_back(flow->cc);
+    flow->cc = nullptr;
+    if (flow->notify)
+    {
+        onFlowDone(flow->id);
+    }
+}
+
+void
+Fabric::Impl::Watch()
+{
+    if (active.empty())
+    {
+        m_watching = false;
+        return;
+    }
+    const uint64_t progress = plane.GetTotals().payloadBytesAcked;
+    const SimTime newest = (*std::max_element(active.begin(), active.end(), [](auto a, auto b) {
+                               return a->start < b->start;
+                           }))->start;
+    if (progress == m_progress && Now() - newest >= m_watchdog)
+    {
+        stalled = true;
+        ns3::Simulator::Stop();
+        return;
+    }
+    m_progress = progress;
+    ns3::Simulator::Schedule(ns3::TimeStep(m_watchdog), &Impl::Watch, this);
+}
+
+void
+Fabric::Impl::Sample(bool resetPeaks)
+{
+    const SimTime now = Now();
+    plane.AdvanceAll(now);
+    for (uint32_t i = 0; i < plane.NPorts(); ++i)
+    {
+        Port& port = plane.GetPort(i);
+        std::copy(port.sentBytes.begin(), port.sentBytes.end(), sentBytes.begin() + i * N_CLASSES);
+        marks[i] = static_cast<int64_t>(port.marks);
+        pausedTime[i] = port.pausedTime + (port.paused ? now - port.pausedSince : 0);
+        queueMax[i] = port.queueMax;
+        port.queueMaxEver = std::max(port.queueMaxEver, port.queueMax);
+        if (resetPeaks)
+        {
+            port.queueMax = 0;
+        }
+    }
+}
+
+// --- Stock ns-3 packets ----------------------------------------------------------------------------------------------
+
+bool
+Fabric::Impl::SendStock(RoceNetDevice& device,
+                        ns3::Ptr<ns3::Packet> packet,
+                        ns3::Mac48Address destination,
+                        uint16_t protocol)
+{
+    const Port& port = device.GetPort();
+    if (port.owner)
+    {
+        return false; // switches forward; they are not stations
+    }
+    if (!destination.IsGroup())
+    {
+        const auto found = m_portOfAddress.find(destination);
+        if (found == m_portOfAddress.end() || plane.GetPort(found->second).owner)
+        {
+            return false;
+        }
+        SendStockTo(device, packet, found->second, protocol);
+        return true;
+    }
+    for (uint32_t i = 0; i < plane.NPorts(); ++i)
+    {
+        const Port& other = plane.GetPort(i);
+        if (i != port.id && !other.owner && other.peer->owner)
+        {
+            SendStockTo(device, packet->Copy(), i, protocol);
+        }
+    }
+    return true;
+}
+
+void
+Fabric::Impl::SendStockTo(RoceNetDevice& device,
+                          ns3::Ptr<ns3::Packet> packet,
+                          uint32_t destination,
+                          uint16_t protocol)
+{
+    Port& port = device.GetPort();
+    std::vector<Port*>& route = m_stockRoutes[{port.id, destination}];
+    if (route.empty())
+    {
+        for (const uint32_t hop : router.Path(port.id, destination, 0))
+        {
+            route.push_back(&plane.GetPort(hop));
+        }
+    }
+    if (route.empty())
+    {
+        return; // no path: the frame is lost, as on any network
+    }
+    ns3::Ptr<ns3::Packet> copy = packet->Copy();
+    copy->Ref();
+    m_stockFrames[ns3::PeekPointer(copy)] = {protocol, port.id};
+    plane.SendStock(port,
+                    ns3::PeekPointer(copy),
+                    static_cast<uint16_t>(copy->GetSize() + RoceNetDevice::ETHERNET_BYTES),
+                    route.data() + 1,
+                    Now());
+}
+
+// --- The boundary ----------------------------------------------------------------------------------------------------
+
+Fabric::Fabric(const NetworkParameters& parameters, const std::string& engine)
+    : m_impl(std::make_unique<Impl>(parameters, engine))
+{
+}
+
+Fabric::~Fabric() = default;
+
+void
+Fabric::AddNode(const std::string& name, bool isHost, uint64_t hashSeed)
+{
+    m_impl->AddNode(name, isHost, hashSeed);
+}
+
+void
+Fabric::AddLink(const LinkParameters& link)
+{
+    m_impl->AddLink(link);
+}
+
+std::string
+Fabric::SetCongestionControl(const std::string& typeId,
+                             const std::vector<std::string>& attributes,
+                             const std::vector<std::string>& values)
+{
+    return m_impl->SetCongestionControl(typeId, attributes, values);
+}
+
+void
+Fabric::SetCallbacks(std::function<void(uint64_t)> onAction,
+                     std::function<void(uint64_t)> onFlowDone,
+                     std::function<void()> onHeartbeat)
+{
+    m_impl->onAction = std::move(onAction);
+    m_impl->onFlowDone = std::move(onFlowDone);
+    m_impl->plane.onHeartbeat = std::move(onHeartbeat);
+}
+
+void
+Fabric::Build(uint64_t seed, int64_t watchdogPs)
+{
+    m_impl->Build(seed, watchdogPs);
+}
+
+int64_t
+Fabric::Now() const
+{
+    return Impl::Now();
+}
+
+void
+Fabric::Schedule(uint64_t token, int64_t at)
+{
+    Impl* impl = m_impl.get();
+    ns3::Simulator::Schedule(ns3::TimeStep(at - Impl::Now()),
+                             std::function<void()>([impl, token] { impl->onAction(token); }));
+}
+
+void
+Fabric::StartFlow(uint64_t id,
+                  uint32_t trafficClass,
+                  uint32_t source,
+                  uint32_t destination,
+                  int64_t bytes,
+                  uint32_t udpSourcePort,
+                  int64_t at,
+                  bool notify)
+{
+    m_impl->StartFlow(id,
+                      trafficClass,
+                      bytes,
+                      m_impl->router.Path(source, destination, udpSourcePort),
+                      m_impl->router.Path(destination, source, udpSourcePort),
+                      at,
+                      notify);
+}
+
+void
+Fabric::StartFlowOnPath(uint64_t id,
+                        uint32_t trafficClass,
+                        int64_t bytes,
+                        const std::vector<uint32_t>& forward,
+                        const std::vector<uint32_t>& reverse,
+                        int64_t at,
+                        bool notify)
+{
+    m_impl->StartFlow(id, trafficClass, bytes, forward, reverse, at, notify);
+}
+
+std::vector<uint32_t>
+Fabric::Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort)
+{
+    return m_impl->router.Path(source, destination, udpSourcePort);
+}
+
+void
+Fabric::Run()
+{
+    ns3::Simulator::Run();
+}
+
+void
+Fabric::Stop()
+{
+    ns3::Simulator::Stop();
+}
+
+bool
+Fabric::Stalled() const
+{
+    return m_impl->stalled;
+}
+
+const Totals&
+Fabric::GetTotals() const
+{
+    return m_impl->plane.GetTotals();
+}
+
+uint64_t
+Fabric::EventCount() const
+{
+    return ns3::Simulator::GetEventCount();
+}
+
+uint64_t
+Fabric::PacketCapacity() const
+{
+    return m_impl->plane.PacketCapacity();
+}
+
+uint64_t
+Fabric::ActiveFlows() const
+{
+    return m_impl->active.size();
+}
+
+void
+Fabric::Sample(bool resetPeaks)
+{
+    m_impl->Sample(resetPeaks);
+}
+
+const std::vector<int64_t>&
+Fabric::SentBytes() const
+{
+    return m_impl->sentBytes;
+}
+
+const std::vector<int64_t>&
+Fabric::Marks() const
+{
+    return m_impl->marks;
+}
+
+const std::vector<int64_t>&
+Fabric::PausedTime() const
+{
+    return m_impl->pausedTime;
+}
+
+const std::vector<int64_t>&
+Fabric::QueueMax() const
+{
+    return m_impl->queueMax;
+}
+
+int64_t
+Fabric::QueueMaxEver() const
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < m_impl->plane.NPorts(); ++i)
+    {
+        const Port& port = m_impl->plane.GetPort(i);
+        most = std::max({most, port.queueMax, port.queueMaxEver});
+    }
+    return most;
+}
+
+const std::vector<FlowRow>&
+Fabric::Flows()
+{
+    for (const Flow* flow : m_impl->active)
+    {
+        m_impl->Record(*flow);
+    }
+    return m_impl->rows;
+}
+
+const int64_t*
+Fabric::FlowData()
+{
+    static_assert(sizeof(FlowRow) == 12 * sizeof(int64_t));
+    return reinterpret_cast<const int64_t*>(Flows().data());
+}
+
+} // namespace kvnet

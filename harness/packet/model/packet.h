@@ -1,0 +1,121 @@
+#ifndef KVNET_PACKET_H
+#define KVNET_PACKET_H
+
+#include "event.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace ns3
+{
+class Packet;
+} // namespace ns3
+
+namespace kvnet
+{
+
+struct Flow;
+struct Port;
+
+/** Traffic classes: one DSCP each, and the index of every per-class counter. */
+enum TrafficClass : uint8_t
+{
+    CLASS_CONTROL,
+    CLASS_KV,
+    CLASS_BACKGROUND,
+    N_CLASSES
+};
+
+/** Egress queues in order of strict priority. MAC control (PFC) is never paused. */
+enum QueueIndex : uint8_t
+{
+    QUEUE_MAC,
+    QUEUE_CONTROL,
+    QUEUE_KV,
+    QUEUE_BACKGROUND,
+    N_QUEUES
+};
+
+enum class PacketKind : uint8_t
+{
+    DATA,
+    ACK,
+    NACK,
+    CNP,
+    PFC,   //!< `sequence` is the queue, `ecn` is 1 for pause and 0 for resume
+    STOCK, //!< carries an ns3::Packet
+};
+
+/** A packet's descriptor. Pooled; exactly one cache line. */
+struct alignas(64) Packet
+{
+    Packet* next;       //!< in a queue, a lane or the free list
+    SimTime arrival;    //!< at the far end of the link it is on
+    Port* const* route; //!< the egress port to take at the next switch
+    Flow* flow;
+    Port* in; //!< the port through which it entered the switch where it is queued
+
+    union {
+        SimTime sent;       //!< when the sender put it on the wire; an ACK echoes it
+        ns3::Packet* stock; //!< holds a reference
+    };
+
+    uint32_t sequence; //!< DATA: packet number; ACK and NACK: next packet number expected
+    uint16_t bytes;    //!< frame length, without preamble and gap
+    PacketKind kind;
+    uint8_t trafficClass;
+    uint8_t queue;    //!< in switches
+    uint8_t ecn;      //!< congestion experienced; on an ACK: echoed
+    uint8_t buffered; //!< counted in the ingress accounting of `in`
+};
+
+static_assert(sizeof(Packet) == 64);
+
+/** Hands out packets and takes them back; never returns memory while it lives. */
+class PacketPool
+{
+  public:
+    Packet* Get()
+    {
+        if (!m_free) [[unlikely]]
+        {
+            Grow();
+        }
+        Packet* packet = m_free;
+        m_free = packet->next;
+        return packet;
+    }
+
+    void Put(Packet* packet)
+    {
+        packet->next = m_free;
+        m_free = packet;
+    }
+
+    size_t Capacity() const
+    {
+        return m_blocks.size() * BLOCK;
+    }
+
+  private:
+    static constexpr size_t BLOCK = 1024;
+
+    void Grow()
+    {
+        m_blocks.push_back(std::make_unique<Packet[]>(BLOCK));
+        Packet* block = m_blocks.back().get();
+        for (size_t i = BLOCK; i-- > 0;)
+        {
+            Put(&block[i]);
+        }
+    }
+
+    Packet* m_free{nullptr};
+    std::vector<std::unique_ptr<Packet[]>> m_blocks;
+};
+
+} // namespace kvnet
+
+#endif // KVNET_PACKET_H

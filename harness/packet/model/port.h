@@ -1,0 +1,140 @@
+#ifndef KVNET_PORT_H
+#define KVNET_PORT_H
+
+#include "flow.h"
+#include "packet.h"
+
+#include <array>
+#include <vector>
+
+namespace kvnet
+{
+
+class DataPlane;
+struct Switch;
+
+/** A small counter-based generator, one per port, so that no port's draws depend on another's (splitmix64). */
+struct PortRandom
+{
+    uint64_t state{0};
+
+    /** Uniform in [0, 1). */
+    double Uniform()
+    {
+        uint64_t x = (state += 0x9E3779B97F4A7C15ULL);
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+        x ^= x >> 31;
+        return static_cast<double>(x >> 11) * 0x1.0p-53;
+    }
+};
+
+/** First in, first out. */
+struct PacketQueue
+{
+    Packet* head{nullptr};
+    Packet* tail{nullptr};
+    int64_t bytes{0};
+
+    void Push(Packet* packet)
+    {
+        packet->next = nullptr;
+        if (head)
+        {
+            tail->next = packet;
+        }
+        else
+        {
+            head = packet;
+        }
+        tail = packet;
+        bytes += packet->bytes;
+    }
+
+    Packet* Pop()
+    {
+        Packet* packet = head;
+        head = packet->next;
+        bytes -= packet->bytes;
+        return packet;
+    }
+};
+
+/** Shared-buffer accounting of one ingress port and queue. */
+struct Ingress
+{
+    int64_t bytes{0};    //!< within reserve and shared pool
+    int64_t headroom{0}; //!< in headroom
+    bool paused{false};  //!< upstream was told to pause
+};
+
+/** The queue pairs that have something to send into one queue at a NIC, in order of their turns. */
+struct SenderList
+{
+    std::vector<SimTime> next; //!< earliest time of each one's next packet; NEVER while its window is closed
+    std::vector<Flow*> flows;
+    size_t turn{0};
+};
+
+/**
+ * One end of a link, and the direction of the link that leaves it.
+ *
+ * The transmitter is lazy: `freeAt` says when it can start the next packet, and Advance(port, now) starts every packet
+ * whose time has come. Packets in flight wait in a lane, first in first out since delay is constant; the one event of a
+ * packet-hop is the arrival of the lane's head at the far end. While the transmitter is busy the lane is never empty, so
+ * that nothing else needs to wake the port.
+ */
+struct Port
+{
+    Event arrival; //!< of the lane's head at the peer; must be first
+    SimTime freeAt{0};
+    Packet* laneHead{nullptr};
+    Packet* laneTail{nullptr};
+    const SimTime* serialisation{nullptr}; //!< by frame length, gap included
+    SimTime delay{0};
+    Port* peer{nullptr};
+    Switch* owner{nullptr}; //!< the switch it sits on; null on a host
+    uint8_t backlog{0};     //!< bit per queue: not empty
+    uint8_t paused{0};      //!< bit per queue: held by PFC
+    bool transmitPending{false};
+    uint32_t id{0};
+    DataPlane* plane{nullptr};
+    std::array<PacketQueue, N_QUEUES> queues;
+    std::array<int64_t, N_CLASSES> sentBytes{}; //!< on the wire, gap included
+    int64_t queueMax{0};                        //!< of one queue, since it was last reset
+    int64_t queueMaxEver{0};
+
+    int64_t ecnMin{0};
+    int64_t ecnMax{0};
+    double ecnMaxProbability{0};
+    PortRandom random;
+    uint64_t marks{0};
+
+    std::array<Ingress, N_QUEUES> ingress; //!< packets that came in here
+    int64_t headroom{0};                   //!< per queue
+
+    Event transmit; //!< at `freeAt`, while a switch must not be lazy
+    double lossRate{0};
+    PortRandom lossRandom;
+    SimTime pausedSince{0};
+    SimTime pausedTime{0};
+    uint32_t wireGap{0};
+    int64_t rateBps{0};
+
+    // Hosts only
+    std::array<SenderList, N_QUEUES> senders;
+    SimTime wakeAt{NEVER}; //!< the earliest pending wake-up
+};
+
+/** A shared-memory switch. */
+struct Switch
+{
+    std::vector<Port*> ports;
+    int64_t poolBytes{0};   //!< buffer less all headroom and reserves
+    int64_t sharedUsed{0};  //!< of the pool
+    uint32_t pausedIngresses{0};
+};
+
+} // namespace kvnet
+
+#endif // KVNET_PORT_H

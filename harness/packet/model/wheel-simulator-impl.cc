@@ -1,0 +1,320 @@
+#include "wheel-simulator-impl.h"
+
+#include "ns3/assert.h"
+#include "ns3/event-impl.h"
+#include "ns3/make-event.h"
+#include "ns3/simulator.h"
+
+#include <algorithm>
+
+namespace kvnet
+{
+
+NS_OBJECT_ENSURE_REGISTERED(WheelSimulatorImpl);
+
+ns3::TypeId
+WheelSimulatorImpl::GetTypeId()
+{
+    static ns3::TypeId tid = ns3::TypeId("kvnet::WheelSimulatorImpl")
+                                 .SetParent<ns3::SimulatorImpl>()
+                                 .SetGroupName("Core")
+                                 .AddConstructor<WheelSimulatorImpl>();
+    return tid;
+}
+
+WheelSimulatorImpl::WheelSimulatorImpl()
+    : m_uid(ns3::EventId::UID::VALID),
+      m_context(ns3::Simulator::NO_CONTEXT)
+{
+}
+
+WheelSimulatorImpl::~WheelSimulatorImpl()
+{
+    for (auto& event : m_storage)
+    {
+        if (event.impl)
+        {
+            event.impl->Unref();
+        }
+    }
+}
+
+void
+WheelSimulatorImpl::FireGeneral(Event* event)
+{
+    auto* general = static_cast<GeneralEvent*>(event);
+    WheelSimulatorImpl* self = general->owner;
+    self->m_context = general->context;
+    self->m_currentUid = general->uid;
+    ns3::EventImpl* impl = general->impl;
+    general->impl = nullptr;
+    self->m_free.push_back(general);
+    impl->Invoke();
+    impl->Unref();
+}
+
+uint32_t
+WheelSimulatorImpl::Add(uint32_t context, SimTime time, ns3::EventImpl* event)
+{
+    NS_ASSERT_MSG(time >= m_now, "kvnet::WheelSimulatorImpl: an event in the past");
+    GeneralEvent* general;
+    if (m_free.empty())
+    {
+        general = &m_storage.emplace_back();
+        general->fire = &FireGeneral;
+        general->owner = this;
+    }
+    else
+    {
+        general = m_free.back();
+        m_free.pop_back();
+    }
+    general->impl = event;
+    general->context = context;
+    general->uid = m_uid++;
+    if (m_uid < ns3::EventId::UID::VALID)
+    {
+        m_uid = ns3::EventId::UID::VALID;
+    }
+    Insert(general, time);
+    return general->uid;
+}
+
+void
+WheelSimulatorImpl::Load(uint64_t slot)
+{
+    m_slot = slot;
+    // Whatever the horizon now reaches leaves the heap before anything new can be scheduled there, so a bucket lists
+    // its events in the order in which they were scheduled.
+    while (!m_far.empty() && (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - slot < N_SLOTS)
+    {
+        Append(m_far.top().event, static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT);
+        m_far.pop();
+    }
+    const uint64_t index = slot & (N_SLOTS - 1);
+    Bucket& bucket = m_wheel[index];
+    m_due.clear();
+    m_next = 0;
+    bool sorted = true;
+    for (Event* event = bucket.head; event; event = event->next)
+    {
+        sorted = sorted && (m_due.empty() || m_due.back().time <= event->time);
+        m_due.push_back({event->time, event});
+    }
+    bucket = Bucket{};
+    m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
+    m_inWheel -= m_due.size();
+    if (sorted)
+    {
+        return;
+    }
+    if (m_due.size() > 48)
+    {
+        std::stable_sort(m_due.begin(), m_due.end(), [](const Due& a, const Due& b) {
+            return a.time < b.time;
+        });
+        return;
+    }
+    for (size_t i = 1; i < m_due.size(); ++i)
+    {
+        const Due due = m_due[i];
+        size_t j = i;
+        while (j > 0 && m_due[j - 1].time > due.time)
+        {
+            m_due[j] = m_due[j - 1];
+            --j;
+        }
+        m_due[j] = due;
+    }
+}
+
+bool
+WheelSimulatorImpl::NextSlot()
+{
+    if (m_inWheel)
+    {
+        const uint64_t start = (m_slot + 1) & (N_SLOTS - 1);
+        uint64_t word = start >> 6;
+        uint64_t bits = m_occupied[word] & (~uint64_t{0} << (start & 63));
+        while (!bits)
+        {
+            word = (word + 1) & (N_SLOTS / 64 - 1);
+            bits = m_occupied[word];
+        }
+        const uint64_t index = (word << 6) + std::countr_zero(bits);
+        Load(m_slot + 1 + ((index - start) & (N_SLOTS - 1)));
+        return true;
+    }
+    if (!m_far.empty())
+    {
+        Load(static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT);
+        return true;
+    }
+    return false;
+}
+
+void
+WheelSimulatorImpl::Run()
+{
+    m_stop = false;
+    while (!m_stop)
+    {
+        if (m_next == m_due.size() && !NextSlot())
+        {
+            break;
+        }
+        while (m_next < m_due.size() && !m_stop)
+        {
+            const Due due = m_due[m_next++];
+            m_now = due.time;
+            ++m_count;
+            due.event->fire(due.event);
+        }
+    }
+}
+
+bool
+WheelSimulatorImpl::IsFinished() const
+{
+    return m_stop || (m_next == m_due.size() && !m_inWheel && m_far.empty());
+}
+
+void
+WheelSimulatorImpl::Stop()
+{
+    m_stop = true;
+}
+
+ns3::EventId
+WheelSimulatorImpl::Stop(const ns3::Time& delay)
+{
+    return Schedule(delay, ns3::MakeEvent(&ns3::Simulator::Stop));
+}
+
+ns3::EventId
+WheelSimulatorImpl::Schedule(const ns3::Time& delay, ns3::EventImpl* event)
+{
+    const SimTime time = m_now + delay.GetTimeStep();
+    const uint32_t uid = Add(m_context, time, event);
+    return ns3::EventId(event, time, m_context, uid);
+}
+
+void
+WheelSimulatorImpl::ScheduleWithContext(uint32_t context,
+                                        const ns3::Time& delay,
+                                        ns3::EventImpl* event)
+{
+    Add(context, m_now + delay.GetTimeStep(), event);
+}
+
+ns3::EventId
+WheelSimulatorImpl::ScheduleNow(ns3::EventImpl* event)
+{
+    return Schedule(ns3::Time(0), event);
+}
+
+ns3::EventId
+WheelSimulatorImpl::ScheduleDestroy(ns3::EventImpl* event)
+{
+    ns3::EventId id(ns3::Ptr<ns3::EventImpl>(event, false),
+                    m_now,
+                    0xffffffff,
+                    ns3::EventId::UID::DESTROY);
+    m_destroyEvents.push_back(id);
+    return id;
+}
+
+void
+WheelSimulatorImpl::Destroy()
+{
+    while (!m_destroyEvents.empty())
+    {
+        ns3::Ptr<ns3::EventImpl> event = m_destroyEvents.front().PeekEventImpl();
+        m_destroyEvents.pop_front();
+        if (!event->IsCancelled())
+        {
+            event->Invoke();
+        }
+    }
+}
+
+void
+WheelSimulatorImpl::Remove(const ns3::EventId& id)
+{
+    if (id.GetUid() == ns3::EventId::UID::DESTROY)
+    {
+        m_destroyEvents.remove(id);
+        return;
+    }
+    Cancel(id);
+}
+
+void
+WheelSimulatorImpl::Cancel(const ns3::EventId& id)
+{
+    if (!IsExpired(id))
+    {
+        id.PeekEventImpl()->Cancel();
+    }
+}
+
+bool
+WheelSimulatorImpl::IsExpired(const ns3::EventId& id) const
+{
+    if (id.PeekEventImpl() == nullptr || id.PeekEventImpl()->IsCancelled())
+    {
+        return true;
+    }
+    if (id.GetUid() == ns3::EventId::UID::DESTROY)
+    {
+        return std::find(m_destroyEvents.begin(), m_destroyEvents.end(), id) == m_destroyEvents.end();
+    }
+    const auto time = static_cast<SimTime>(id.GetTs());
+    // The uid wraps: compare by distance.
+    return time < m_now ||
+           (time == m_now && static_cast<int32_t>(id.GetUid() - m_currentUid) <= 0);
+}
+
+ns3::Time
+WheelSimulatorImpl::Now() const
+{
+    return ns3::TimeStep(m_now);
+}
+
+ns3::Time
+WheelSimulatorImpl::GetDelayLeft(const ns3::EventId& id) const
+{
+    return IsExpired(id) ? ns3::TimeStep(0) : ns3::TimeStep(id.GetTs() - m_now);
+}
+
+ns3::Time
+WheelSimulatorImpl::GetMaximumSimulationTime() const
+{
+    return ns3::TimeStep(0x7fffffffffffffffLL);
+}
+
+void
+WheelSimulatorImpl::SetScheduler(ns3::ObjectFactory)
+{
+    // The event list is part of this engine; ns3::Simulator hands every engine the default scheduler.
+}
+
+uint32_t
+WheelSimulatorImpl::GetSystemId() const
+{
+    return 0;
+}
+
+uint32_t
+WheelSimulatorImpl::GetContext() const
+{
+    return m_context;
+}
+
+uint64_t
+WheelSimulatorImpl::GetEventCount() const
+{
+    return m_count;
+}
+
+} // namespace kvnet

@@ -1,0 +1,181 @@
+#ifndef KVNET_WHEEL_SIMULATOR_IMPL_H
+#define KVNET_WHEEL_SIMULATOR_IMPL_H
+
+#include "event.h"
+
+#include "ns3/simulator-impl.h"
+
+#include <array>
+#include <bit>
+#include <cassert>
+#include <deque>
+#include <list>
+#include <queue>
+#include <vector>
+
+namespace kvnet
+{
+
+/**
+ * An ns-3 simulator engine for packet models: a timing wheel for the near future, a heap for the rest.
+ *
+ * Events run in order of time, those of equal time in the order in which they were scheduled, as with
+ * ns3::DefaultSimulatorImpl. Embedded events (kvnet::Event) cost no allocation; ns-3's own events (EventImpl) run on it
+ * unchanged. Single-threaded: ScheduleWithContext must be called from the thread that runs the simulation.
+ *
+ * A cancelled or removed event stays in the list until its time, where it does nothing.
+ */
+class WheelSimulatorImpl : public ns3::SimulatorImpl
+{
+  public:
+    static ns3::TypeId GetTypeId();
+
+    WheelSimulatorImpl();
+    ~WheelSimulatorImpl() override;
+
+    // Embedded events
+    /** Schedule `event` at `time` >= now. */
+    void Insert(Event* event, SimTime time);
+
+    /** The current time [ps]. */
+    SimTime NowPs() const
+    {
+        return m_now;
+    }
+
+    // ns3::SimulatorImpl
+    void Destroy() override;
+    bool IsFinished() const override;
+    void Stop() override;
+    ns3::EventId Stop(const ns3::Time& delay) override;
+    ns3::EventId Schedule(const ns3::Time& delay, ns3::EventImpl* event) override;
+    void ScheduleWithContext(uint32_t context,
+                             const ns3::Time& delay,
+                             ns3::EventImpl* event) override;
+    ns3::EventId ScheduleNow(ns3::EventImpl* event) override;
+    ns3::EventId ScheduleDestroy(ns3::EventImpl* event) override;
+    void Remove(const ns3::EventId& id) override;
+    void Cancel(const ns3::EventId& id) override;
+    bool IsExpired(const ns3::EventId& id) const override;
+    void Run() override;
+    ns3::Time Now() const override;
+    ns3::Time GetDelayLeft(const ns3::EventId& id) const override;
+    ns3::Time GetMaximumSimulationTime() const override;
+    void SetScheduler(ns3::ObjectFactory schedulerFactory) override;
+    uint32_t GetSystemId() const override;
+    uint32_t GetContext() const override;
+    uint64_t GetEventCount() const override;
+
+  private:
+    /** An ns-3 event in the list: holds the reference that Schedule was given. */
+    struct GeneralEvent : Event
+    {
+        WheelSimulatorImpl* owner;
+        ns3::EventImpl* impl;
+        uint32_t context;
+        uint32_t uid;
+    };
+
+    struct Far
+    {
+        SimTime time;
+        uint64_t sequence;
+        Event* event;
+
+        bool operator>(const Far& other) const
+        {
+            return time != other.time ? time > other.time : sequence > other.sequence;
+        }
+    };
+
+    struct Bucket
+    {
+        Event* head{nullptr};
+        Event* tail{nullptr};
+    };
+
+    struct Due
+    {
+        SimTime time;
+        Event* event;
+    };
+
+    /** 2^12 ps wide slots and 4096 of them: a horizon of 16.8 us, above the delay of most links. */
+    static constexpr int SLOT_SHIFT = 12;
+    static constexpr uint64_t N_SLOTS = 4096;
+
+    static void FireGeneral(Event* event);
+    uint32_t Add(uint32_t context, SimTime time, ns3::EventImpl* event);
+    void Append(Event* event, uint64_t slot);
+    bool NextSlot();
+    void Load(uint64_t slot);
+
+    std::array<Bucket, N_SLOTS> m_wheel;
+    std::array<uint64_t, N_SLOTS / 64> m_occupied{};
+    std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
+    std::vector<Due> m_due; //!< the events of the current slot, sorted; those before m_next have run
+    size_t m_next{0};
+    uint64_t m_slot{0};   //!< the current slot's number since time 0
+    uint64_t m_inWheel{0};
+    uint64_t m_sequence{0}; //!< orders equal times in the heap
+    SimTime m_now{0};
+    uint64_t m_count{0};
+    bool m_stop{false};
+    uint32_t m_uid;
+    uint32_t m_currentUid{0};
+    uint32_t m_context;
+    std::deque<GeneralEvent> m_storage;
+    std::vector<GeneralEvent*> m_free;
+    std::list<ns3::EventId> m_destroyEvents;
+};
+
+inline void
+WheelSimulatorImpl::Append(Event* event, uint64_t slot)
+{
+    const uint64_t index = slot & (N_SLOTS - 1);
+    Bucket& bucket = m_wheel[index];
+    event->next = nullptr;
+    if (bucket.head)
+    {
+        bucket.tail->next = event;
+    }
+    else
+    {
+        bucket.head = event;
+        m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
+    }
+    bucket.tail = event;
+    ++m_inWheel;
+}
+
+inline void
+WheelSimulatorImpl::Insert(Event* event, SimTime time)
+{
+    assert(time >= m_now);
+    event->time = time;
+    const uint64_t slot = static_cast<uint64_t>(time) >> SLOT_SHIFT;
+    const uint64_t ahead = slot - m_slot;
+    if (ahead - 1 < N_SLOTS - 1) [[likely]]
+    {
+        Append(event, slot);
+    }
+    else if (ahead == 0)
+    {
+        size_t i = m_due.size();
+        m_due.push_back({time, event});
+        while (i > m_next && m_due[i - 1].time > time)
+        {
+            m_due[i] = m_due[i - 1];
+            --i;
+        }
+        m_due[i] = {time, event};
+    }
+    else
+    {
+        m_far.push({time, m_sequence++, event});
+    }
+}
+
+} // namespace kvnet
+
+#endif // KVNET_WHEEL_SIMULATOR_IMPL_H

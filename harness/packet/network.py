@@ -1,0 +1,374 @@
+"""The packet-level network model: ns-3 carries every packet, and hosts the run's one event queue."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import InputError, Interrupted, RunFailure
+from harness.network_settings import NetworkSettings
+from harness.packet import runtime
+from harness.routing import Router, mix64, queue_pair_flows
+from harness.types import (
+    TRAFFIC_CLASSES,
+    FlowTable,
+    Int64Array,
+    KVFlow,
+    Link,
+    NetworkResult,
+    NetworkSample,
+    NetworkTotals,
+    Progress,
+    Topology,
+)
+
+#: Engines that can run the model, by the name that `simulator` takes.
+ENGINES = {"wheel": "kvnet::WheelSimulatorImpl", "ns3": "ns3::DefaultSimulatorImpl"}
+
+#: Reaction time of a PFC peer, as the bytes that it may still send at 100 Gb/s [bytes]. IEEE 802.1Qbb (802.3 annex 31B.3.7)
+#: allows 60 quanta of 512 bit times at 10 Gb/s and more at higher rates; about 25 KB at 100 Gb/s.
+PFC_REACTION_BYTES_AT_100G = 25_000
+
+_MAX_FRAME_BYTES = 9600
+_MAX_PACKETS = 2**32 - 1
+_MIB_ROW = 12
+
+
+def pfc_headroom_bytes(link: Link, settings: NetworkSettings) -> int:
+    """Headroom of a switch's ingress on `link` [bytes]: what may arrive after a pause was decided.
+
+    2 x delay x rate + 2 frames + the PFC frame + the peer's reaction (IEEE 802.1Qbb, 802.3 annex 31B), or the number that is configured;
+    times `headroom_factor`.
+    """
+    pfc, framing = settings.switch.pfc, settings.framing
+    if pfc.headroom == "computed":
+        in_flight = 2 * link.delay_ps * link.rate_bps // (8 * 10**12)
+        frames = 2 * (settings.transport.payload_bytes + framing.data_overhead) + framing.pfc
+        headroom = in_flight + frames + PFC_REACTION_BYTES_AT_100G * link.rate_bps // 10**11
+    else:
+        headroom = pfc.headroom
+    return int(headroom * pfc.headroom_factor)
+
+
+def _scaled(value: int, rate_bps: int, reference_bps: int | None) -> int:
+    return value if reference_bps is None else round(value * rate_bps / reference_bps)
+
+
+def check(topology: Topology, settings: NetworkSettings) -> None:
+    """Raise InputError for settings that do not fit the topology or each other; nothing unchecked reaches ns-3."""
+    framing, switch = settings.framing, settings.switch
+    frame = settings.transport.payload_bytes + framing.data_overhead
+    if max(frame, framing.ack, framing.cnp, framing.pfc) > _MAX_FRAME_BYTES:
+        raise InputError(f"a frame of {frame} bytes is too long, allowed: up to {_MAX_FRAME_BYTES}", key="network.framing")
+    if switch.pfc.on:
+        classes = 1 if switch.background_priority == "data" else 2
+        for node in topology.nodes:
+            if node.kind == "host":
+                continue
+            links = [topology.links[p >> 1] for p in topology.ports_of[node.id]]
+            need = classes * sum(pfc_headroom_bytes(link, settings) + switch.pfc.reserve for link in links)
+            if need >= switch.buffer_bytes:
+                raise InputError(
+                    f"headroom and reserves of {node.name} come to {need} bytes ({len(links)} ports, {classes} lossless classes), "
+                    f"must be below buffer_bytes ({switch.buffer_bytes})",
+                    key="network.switch.pfc.headroom",
+                )
+
+
+def warnings(topology: Topology, settings: NetworkSettings) -> list[str]:
+    """What an expert would want to know before the run: PFC settings under which loss is possible."""
+    pfc = settings.switch.pfc
+    if not pfc.on:
+        return [f"PFC is off: packets are dropped when a switch's {settings.switch.buffer_bytes} bytes are full"]
+    computed = settings.model_copy(update={"switch": settings.switch.model_copy(update={"pfc": pfc.model_copy(update={"headroom": "computed", "headroom_factor": 1.0})})})
+    # The reaction allowance is the standard's worst case; the peers modelled here react at once, so loss needs less than the rest.
+    for link in topology.links:
+        if link.tier == 0:
+            continue
+        allowance = PFC_REACTION_BYTES_AT_100G * link.rate_bps // 10**11
+        have, need = pfc_headroom_bytes(link, settings), pfc_headroom_bytes(link, computed) - allowance
+        if have < need:
+            return [f"PFC headroom of {have} bytes is below the {need} bytes that may be in flight on a link at {link.rate_bps / 1e9:g} Gb/s: loss is possible"]
+    return []
+
+
+class PacketNetwork:
+    """A NetworkModel on ns-3. One at a time in a process; `run` once.
+
+    Parameters
+    ----------
+    topology : the fabric.
+    settings : the resolved `network:` block.
+    seed : of the ECMP hashes (as Router) and of the ports' marking streams.
+    on_heartbeat : called about every million packet-hops with the progress so far; may raise to stop the run.
+    simulator : "wheel" (ours) or "ns3" (ns3::DefaultSimulatorImpl); results are identical.
+    pinned : (src_port, dst_port, udp_sport) -> path, overriding ECMP.
+
+    Raises
+    ------
+    InputError : settings that do not fit, or a congestion control that cannot be made.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        settings: NetworkSettings,
+        *,
+        seed: int,
+        on_heartbeat: Callable[[Progress], None] | None = None,
+        simulator: str = "wheel",
+        pinned: Mapping[tuple[int, int, int], tuple[int, ...]] | None = None,
+    ) -> None:
+        check(topology, settings)
+        self._topology, self._settings, self._on_heartbeat = topology, settings, on_heartbeat
+        self._router = Router(topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch, pinned=pinned)
+        self._pinned = pinned
+        headers = (Path(settings.cc.header),) if settings.cc.header else ()
+        self._kvnet = runtime.load(headers)
+        self._actions: dict[int, Callable[[], None]] = {}
+        self._next_token = 0
+        self._transfers: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._error: BaseException | None = None
+        self._fabric = self._build(seed, ENGINES[simulator])
+
+    # --- set-up -------------------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> Any:
+        s, p = self._settings, self._kvnet.NetworkParameters()
+        p.payloadBytes, p.ackEvery = s.transport.payload_bytes, s.transport.ack_every
+        p.windowBytes = s.transport.window_bytes if s.transport.window != "none" else 0
+        p.windowScalesWithRate = s.transport.window == "rate_scaled"
+        p.timeout, p.nackInterval = s.transport.timeout, s.transport.nack_interval
+        p.cnpAsPacket, p.cnpInterval = s.cc.cnp_mode == "packet", s.cc.cnp_interval
+        p.bufferBytes, p.markAtEnqueue, p.ecnMaxProbability = s.switch.buffer_bytes, s.switch.ecn.at == "enqueue", s.switch.ecn.pmax
+        pfc = s.switch.pfc
+        p.pfc = pfc.on
+        p.dynamicShift = -1 if pfc.dynamic_shift is None else pfc.dynamic_shift
+        p.xoffBytes, p.xonBytes = pfc.xoff or 0, pfc.xon or 0
+        p.reserveBytes, p.resumeOffsetBytes = pfc.reserve, pfc.resume_offset
+        p.acksInDataQueue = s.switch.ack_class == "data"
+        p.backgroundInDataQueue = s.switch.background_priority == "data"
+        f = s.framing
+        p.dataOverhead, p.ackBytes, p.cnpBytes, p.pfcBytes, p.wireGap = f.data_overhead, f.ack, f.cnp, f.pfc, f.wire_gap
+        p.roundingPs = 1000 if f.rounding == "ns" else 1
+        return p
+
+    def _congestion_control(self) -> tuple[str, dict[str, str]]:
+        cc = self._settings.cc
+        if cc.header is not None:
+            return cc.use, dict(cc.attributes)
+        if cc.use == "none":
+            return "kvnet::ConstantRate", dict(cc.attributes)
+        if cc.use == "fixed":
+            return "kvnet::ConstantRate", {"Rate": f"{cc.rate}bps", **cc.attributes}
+        ps = "{}ps".format
+        return "kvnet::Dcqcn", {
+            "G": repr(cc.g),
+            "InitialAlpha": repr(cc.initial_alpha),
+            "AlphaTimer": ps(cc.alpha_timer),
+            "CutCheck": ps(cc.cut_check),
+            "FirstCutImmediate": str(cc.first_cut == "immediate").lower(),
+            "ClampTarget": str(cc.clamp_target).lower(),
+            "IncreaseTimer": ps(cc.increase_timer),
+            "ByteCounter": str(cc.byte_counter),
+            "FastRecoverySteps": str(cc.fast_recovery_steps),
+            "AdditiveStep": f"{cc.additive_step}bps",
+            "HyperStep": f"{cc.hyper_step}bps",
+            "OneAdditiveRound": str(cc.additive_rounds == "one").lower(),
+            "MinRate": f"{cc.min_rate}bps",
+            "StepsForRate": f"{cc.scale_with_rate or 0}bps",
+            **cc.attributes,
+        }
+
+    def _build(self, seed: int, engine: str) -> Any:
+        s, kvnet = self._settings, self._kvnet
+        fabric = kvnet.Fabric(self._parameters(), engine)
+        type_id, attributes = self._congestion_control()
+        problem = str(fabric.SetCongestionControl(type_id, list(attributes), list(attributes.values())))
+        if problem:
+            raise InputError(problem, key="network.cc")
+        for node in self._topology.nodes:
+            fabric.AddNode(node.name, node.kind == "host", self._router.switch_seeds[node.id])
+        ecn = s.switch.ecn
+        for link in self._topology.links:
+            p = kvnet.LinkParameters()
+            p.nodeA, p.nodeB, p.rateBps, p.delayPs, p.lossRate = link.a, link.b, link.rate_bps, link.delay_ps, link.loss_rate
+            p.ecnMinBytes = _scaled(ecn.kmin, link.rate_bps, ecn.scale_with_rate)
+            p.ecnMaxBytes = _scaled(ecn.kmax, link.rate_bps, ecn.scale_with_rate)
+            p.headroomBytes = pfc_headroom_bytes(link, s) if s.switch.pfc.on else 0
+            fabric.AddLink(p)
+        # cppyy drops a callable with its last reference: these three live as long as the network does.
+        self._callbacks = (self._guard(self._act), self._guard(self._flow_done), self._guard(self._heartbeat))
+        fabric.SetCallbacks(*self._callbacks)
+        fabric.Build(mix64(seed & (2**64 - 1)), s.watchdog)
+        return fabric
+
+    # --- callbacks from the event loop ----------------------------------------------------------------------------------
+
+    def _guard(self, call: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*args: Any) -> None:
+            if self._error is not None:
+                return
+            try:
+                call(*args)
+            except BaseException as error:  # noqa: BLE001  (must not unwind through C++: run() raises it)
+                self._error = error
+                self._fabric.Stop()
+
+        return guarded
+
+    def _act(self, token: int) -> None:
+        self._actions.pop(token)()
+
+    def _flow_done(self, transfer: int) -> None:
+        left, done = self._transfers[transfer]
+        if left > 1:
+            self._transfers[transfer] = (left - 1, done)
+        else:
+            del self._transfers[transfer]
+            done()
+
+    def _heartbeat(self) -> None:
+        if self._on_heartbeat is not None:
+            totals = self._fabric.GetTotals()
+            self._on_heartbeat(Progress(self._fabric.Now(), totals.dataPackets, totals.dataHops))
+
+    # --- NetworkModel -----------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ps(self) -> int:
+        return int(self._fabric.Now())
+
+    def schedule(self, at_ps: int, action: Callable[[], None]) -> None:
+        self._check_time(at_ps)
+        token = self._next_token
+        self._next_token += 1
+        self._actions[token] = action
+        self._fabric.Schedule(token, at_ps)
+
+    def start(self, flow: KVFlow, at_ps: int, done: Callable[[], None] | None = None) -> None:
+        self._check_time(at_ps)
+        transport = self._settings.transport
+        parts = queue_pair_flows(flow, striping=transport.striping, queue_pairs=transport.queue_pairs)
+        assert parts, f"flow {flow.id} is empty"
+        if parts[0].size_bytes // transport.payload_bytes >= _MAX_PACKETS:
+            raise InputError(f"a flow of {parts[0].size_bytes} bytes has more packets of {transport.payload_bytes} bytes than 2^32")
+        index = TRAFFIC_CLASSES.index(flow.traffic_class)
+        transfer = flow.id * len(TRAFFIC_CLASSES) + index
+        if done is not None:
+            self._transfers[transfer] = (len(parts), done)
+        for part in parts:
+            if self._pinned is None:
+                self._fabric.StartFlow(
+                    transfer, index, part.src_port, part.dst_port, part.size_bytes, part.udp_sport, at_ps, done is not None
+                )
+            else:
+                forward = self._router.path(part.src_port, part.dst_port, part.udp_sport)
+                reverse = self._router.path(part.dst_port, part.src_port, part.udp_sport)
+                self._fabric.StartFlowOnPath(transfer, index, part.size_bytes, list(forward), list(reverse), at_ps, done is not None)
+
+    def sample(self, reset_peaks: bool = False) -> NetworkSample:
+        self._fabric.Sample(reset_peaks)
+        n = self._topology.n_ports
+        return NetworkSample(
+            now_ps=self.now_ps,
+            tx_bytes=_copy(self._fabric.SentBytes().data(), n * len(TRAFFIC_CLASSES)).reshape(n, len(TRAFFIC_CLASSES)),
+            marks=_copy(self._fabric.Marks().data(), n),
+            paused_ps=_copy(self._fabric.PausedTime().data(), n),
+            queue_max_bytes=_copy(self._fabric.QueueMax().data(), n),
+        )
+
+    def run(self) -> NetworkResult:
+        self._fabric.Run()
+        if self._error is not None:
+            if isinstance(self._error, KeyboardInterrupt):
+                raise Interrupted("interrupted") from None
+            raise self._error
+        if self._fabric.Stalled() or self._fabric.ActiveFlows():
+            raise RunFailure(self._stall_message())
+        return self.result()
+
+    def result(self) -> NetworkResult:
+        """What was recorded until now; also after a run that ended early."""
+        return NetworkResult(self._flows(), self._totals(), self.sample())
+
+    def path(self, src_port: int, dst_port: int, udp_sport: int) -> tuple[int, ...]:
+        """The path that the C++ router gives a 5-tuple: the same as Router's."""
+        return tuple(self._fabric.Path(src_port, dst_port, udp_sport))
+
+    # --- records ------------------------------------------------------------------------------------------------------------
+
+    def _check_time(self, at_ps: int) -> None:
+        assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
+
+    def _flows(self) -> FlowTable:
+        n = self._fabric.Flows().size()
+        rows = _copy(self._fabric.FlowData(), n * _MIB_ROW).reshape(n, _MIB_ROW)
+        return FlowTable(
+            transfer_id=rows[:, 0] // len(TRAFFIC_CLASSES),
+            traffic_class=rows[:, 1].astype(np.int8),
+            src_port=rows[:, 2],
+            dst_port=rows[:, 3],
+            size_bytes=rows[:, 4],
+            acked_bytes=rows[:, 5],
+            start_ps=rows[:, 6],
+            end_ps=rows[:, 7],
+            ideal_fct_ps=rows[:, 8],
+            ecn_marks=rows[:, 9],
+            cnps=rows[:, 10],
+            retransmitted_bytes=rows[:, 11],
+        )
+
+    def _totals(self) -> NetworkTotals:
+        t = self._fabric.GetTotals()
+        sample = self.sample()
+        return NetworkTotals(
+            data_packets=t.dataPackets,
+            ack_packets=t.ackPackets,
+            data_hops=t.dataHops,
+            control_hops=t.controlHops,
+            payload_bytes_sent=t.payloadBytesSent,
+            payload_bytes_acked=t.payloadBytesAcked,
+            retransmitted_bytes=t.retransmittedBytes,
+            ecn_marks=t.ecnMarks,
+            cnps=t.cnps,
+            pfc_pauses=t.pfcPauses,
+            pfc_resumes=t.pfcResumes,
+            paused_ps=int(sample.paused_ps.sum()),
+            drops=t.drops,
+            max_queue_bytes=int(self._fabric.QueueMaxEver()),
+            events=self._fabric.EventCount(),
+        )
+
+    def _stall_message(self) -> str:
+        flows = self._flows()
+        stuck = np.flatnonzero(flows.end_ps < 0)
+        names = self._topology.port_names
+        some = [
+            f"{TRAFFIC_CLASSES[flows.traffic_class[i]]} flow {flows.transfer_id[i]} ({names[flows.src_port[i]].split('->')[0]} to "
+            f"{names[flows.dst_port[i]].split('->')[0]}, {flows.acked_bytes[i]} of {flows.size_bytes[i]} bytes acknowledged)"
+            for i in stuck[:5]
+        ]
+        more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
+        held = [names[p] for p in np.flatnonzero(self.sample().paused_ps > 0)][:8]
+        cause = f"; links held by PFC so far: {', '.join(held)}" if held else ""
+        return f"nothing moves any more at {self.now_ps / 1e12:.6f} s; unfinished: {', '.join(some)}{more}{cause}"
+
+
+def _copy(pointer: Any, n: int) -> Int64Array:
+    if n == 0:
+        return np.zeros(0, dtype=np.int64)
+    pointer.reshape((n,))
+    return np.array(pointer, dtype=np.int64)
+
+
+def callback_traceback(error: BaseException) -> str:
+    """The traceback of an exception that an action raised inside the event loop, without our own frames around it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
