@@ -100,6 +100,8 @@ class Pfc(_Section):
     """Priority flow control per ingress port and class.
 
     The pause threshold is either dynamic, `(buffer - headroom - reserves - shared use) >> dynamic_shift`, or static (`xoff`, `xon`).
+    With `on: false` the switch is lossy, and the same threshold limits each egress queue (Choudhury and Hahne, IEEE/ACM ToN
+    1998, doi:10.1109/90.664262).
     """
 
     on: bool

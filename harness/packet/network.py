@@ -83,7 +83,7 @@ def warnings(topology: Topology, settings: NetworkSettings) -> list[str]:
     """What an expert would want to know before the run: PFC settings under which loss is possible."""
     pfc = settings.switch.pfc
     if not pfc.on:
-        return [f"PFC is off: packets are dropped when a switch's {settings.switch.buffer_bytes} bytes are full"]
+        return ["PFC is off: packets are dropped when an egress queue reaches its share of the buffer"]
     computed = settings.model_copy(update={"switch": settings.switch.model_copy(update={"pfc": pfc.model_copy(update={"headroom": "computed", "headroom_factor": 1.0})})})
     # The reaction allowance is the standard's worst case; the peers modelled here react at once, so loss needs less than the rest.
     for link in topology.links:

@@ -390,7 +390,7 @@ DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
         }
         return;
     }
-    if (!Admit(sw, in, packet, now)) [[unlikely]]
+    if (!Admit(sw, in, out.queues[queue], packet, now)) [[unlikely]]
     {
         Drop(out, packet);
         return;
@@ -439,7 +439,7 @@ DataPlane::MayResume(const Switch& sw, const Ingress& ingress) const
 }
 
 inline bool
-DataPlane::Admit(Switch& sw, Port& in, Packet* packet, SimTime now)
+DataPlane::Admit(Switch& sw, Port& in, const PacketQueue& q, Packet* packet, SimTime now)
 {
     const uint8_t queue = packet->queue;
     if (queue <= QUEUE_CONTROL)
@@ -452,10 +452,11 @@ DataPlane::Admit(Switch& sw, Port& in, Packet* packet, SimTime now)
     packet->buffered = 1;
     if (!m_parameters.pfc)
     {
-        if (sw.sharedUsed + bytes > sw.poolBytes)
+        // Lossy: the threshold limits each egress queue, so that one cannot take the whole buffer.
+        if (q.bytes + bytes > Threshold(sw))
         {
             AdvanceSwitch(sw, now);
-            if (sw.sharedUsed + bytes > sw.poolBytes)
+            if (q.bytes + bytes > Threshold(sw))
             {
                 return false;
             }

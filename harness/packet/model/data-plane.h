@@ -107,7 +107,7 @@ class DataPlane
     void Drop(Port& port, Packet* packet);
     void Reopen(Flow& flow, SimTime now);
 
-    bool Admit(Switch& sw, Port& in, Packet* packet, SimTime now);
+    bool Admit(Switch& sw, Port& in, const PacketQueue& q, Packet* packet, SimTime now);
     void Release(Packet* packet, SimTime now);
     bool MustPause(const Switch& sw, const Ingress& ingress) const;
     bool MayResume(const Switch& sw, const Ingress& ingress) const;
