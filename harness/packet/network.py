@@ -290,9 +290,10 @@ class PacketNetwork:
             raise self._error
         if self._fabric.Stalled() or self._fabric.ActiveFlows():
             raise RunFailure(self._stall_message())
-        return self.result()
+        return self.recorded
 
-    def result(self) -> NetworkResult:
+    @property
+    def recorded(self) -> NetworkResult:
         """What was recorded until now; also after a run that ended early."""
         return NetworkResult(self._flows(), self._totals(), self.sample())
 

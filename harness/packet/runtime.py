@@ -27,7 +27,7 @@ MODEL_DIR = Path(__file__).parent / "model"
 SOURCES = ("wheel-simulator-impl", "constant-rate", "dcqcn", "data-plane", "router", "roce-channel", "roce-net-device", "fabric")
 
 #: No -march=native and no contraction of floating point: a result must not depend on the machine.
-FLAGS = ("-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-ffp-contract=off", "-fvisibility-inlines-hidden")
+FLAGS = ("-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-ffp-contract=off", "-fno-semantic-interposition", "-fno-plt", "-Wl,-Bsymbolic")
 
 NS3_MODULES = ("core", "network")
 

@@ -91,6 +91,7 @@ DataPlane::AddLink(const LinkParameters& link, Switch* a, Switch* b, uint64_t se
         port.rateBps = link.rateBps;
         port.delay = link.delayPs;
         port.lossRate = link.lossRate;
+        port.lossy = link.lossRate > 0;
         port.serialisation = SerialisationTable(link.rateBps);
         port.wireGap = static_cast<uint32_t>(m_parameters.wireGap);
         port.ecnMin = link.ecnMinBytes;
@@ -219,14 +220,8 @@ DataPlane::Transmit(Port& port, Packet* packet, SimTime at)
 }
 
 inline void
-DataPlane::Arrive(Port& port, SimTime now)
+DataPlane::Advance(Port& port, SimTime now)
 {
-    Packet* packet = port.laneHead;
-    port.laneHead = packet->next;
-    if (port.laneHead)
-    {
-        Schedule(&port.arrival, port.laneHead->arrival);
-    }
     if (port.owner)
     {
         AdvanceSwitchPort(port, now);
@@ -234,6 +229,23 @@ DataPlane::Arrive(Port& port, SimTime now)
     else
     {
         Kick(port, now);
+    }
+}
+
+inline void
+DataPlane::Arrive(Port& port, SimTime now)
+{
+    Packet* packet = port.laneHead;
+    port.laneHead = packet->next;
+    if (port.laneHead)
+    {
+        // Packets outnumber the cache: fetch the one after the next while there is time.
+        __builtin_prefetch(port.laneHead->next);
+        Schedule(&port.arrival, port.laneHead->arrival);
+    }
+    else
+    {
+        Advance(port, now);
     }
     if (packet->kind == PacketKind::DATA)
     {
@@ -248,7 +260,7 @@ DataPlane::Arrive(Port& port, SimTime now)
         m_untilHeartbeat = HEARTBEAT_HOPS;
         onHeartbeat();
     }
-    if (port.lossRate > 0 && packet->kind != PacketKind::PFC &&
+    if (port.lossy && packet->kind != PacketKind::PFC &&
         port.lossRandom.Uniform() < port.lossRate) [[unlikely]]
     {
         Drop(port, packet);
@@ -282,19 +294,6 @@ DataPlane::Drop(Port& port, Packet* packet)
 }
 
 void
-DataPlane::Advance(Port& port, SimTime now)
-{
-    if (port.owner)
-    {
-        AdvanceSwitchPort(port, now);
-    }
-    else
-    {
-        Kick(port, now);
-    }
-}
-
-void
 DataPlane::AdvanceAll(SimTime now)
 {
     for (Port& port : m_ports)
@@ -310,6 +309,7 @@ DataPlane::PopFrom(Port& port, uint8_t queue)
 {
     PacketQueue& q = port.queues[queue];
     Packet* packet = q.Pop();
+    __builtin_prefetch(q.head);
     if (!q.head)
     {
         port.backlog &= static_cast<uint8_t>(~Bit(queue));

@@ -84,42 +84,45 @@ struct SenderList
  * packet-hop is the arrival of the lane's head at the far end. While the transmitter is busy the lane is never empty, so
  * that nothing else needs to wake the port.
  */
-struct Port
+struct alignas(64) Port
 {
+    // What every packet-hop touches comes first, a cache line for each stage.
     Event arrival; //!< of the lane's head at the peer; must be first
     SimTime freeAt{0};
     Packet* laneHead{nullptr};
     Packet* laneTail{nullptr};
     const SimTime* serialisation{nullptr}; //!< by frame length, gap included
     SimTime delay{0};
+
     Port* peer{nullptr};
     Switch* owner{nullptr}; //!< the switch it sits on; null on a host
-    uint8_t backlog{0};     //!< bit per queue: not empty
-    uint8_t paused{0};      //!< bit per queue: held by PFC
-    bool transmitPending{false};
-    uint32_t id{0};
     DataPlane* plane{nullptr};
-    std::array<PacketQueue, N_QUEUES> queues;
+    uint8_t backlog{0}; //!< bit per queue: not empty
+    uint8_t paused{0};  //!< bit per queue: held by PFC
+    bool transmitPending{false};
+    bool lossy{false}; //!< lossRate > 0
+    uint32_t wireGap{0};
     std::array<int64_t, N_CLASSES> sentBytes{}; //!< on the wire, gap included
     int64_t queueMax{0};                        //!< of one queue, since it was last reset
-    int64_t queueMaxEver{0};
 
+    std::array<PacketQueue, N_QUEUES> queues;
     int64_t ecnMin{0};
     int64_t ecnMax{0};
-    double ecnMaxProbability{0};
     PortRandom random;
-    uint64_t marks{0};
+    double ecnMaxProbability{0};
 
     std::array<Ingress, N_QUEUES> ingress; //!< packets that came in here
     int64_t headroom{0};                   //!< per queue
 
+    uint32_t id{0};
+    int64_t rateBps{0};
+    uint64_t marks{0};
+    int64_t queueMaxEver{0};
     Event transmit; //!< at `freeAt`, while a switch must not be lazy
     double lossRate{0};
     PortRandom lossRandom;
     SimTime pausedSince{0};
     SimTime pausedTime{0};
-    uint32_t wireGap{0};
-    int64_t rateBps{0};
 
     // Hosts only
     std::array<SenderList, N_QUEUES> senders;

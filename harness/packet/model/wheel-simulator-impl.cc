@@ -88,26 +88,16 @@ WheelSimulatorImpl::Load(uint64_t slot)
     // its events in the order in which they were scheduled.
     while (!m_far.empty() && (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - slot < N_SLOTS)
     {
-        Append(m_far.top().event, static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT);
+        const Far& far = m_far.top();
+        Append(far.event, far.time, static_cast<uint64_t>(far.time) >> SLOT_SHIFT);
         m_far.pop();
     }
     const uint64_t index = slot & (N_SLOTS - 1);
-    Bucket& bucket = m_wheel[index];
     m_due.clear();
+    m_due.swap(m_wheel[index]);
     m_next = 0;
-    bool sorted = true;
-    for (Event* event = bucket.head; event; event = event->next)
-    {
-        sorted = sorted && (m_due.empty() || m_due.back().time <= event->time);
-        m_due.push_back({event->time, event});
-    }
-    bucket = Bucket{};
     m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
-    m_inWheel -= m_due.size();
-    if (sorted)
-    {
-        return;
-    }
+    // A stable sort: events of equal time stay in the order in which they were scheduled.
     if (m_due.size() > 48)
     {
         std::stable_sort(m_due.begin(), m_due.end(), [](const Due& a, const Due& b) {
@@ -131,16 +121,18 @@ WheelSimulatorImpl::Load(uint64_t slot)
 bool
 WheelSimulatorImpl::NextSlot()
 {
-    if (m_inWheel)
+    const uint64_t start = (m_slot + 1) & (N_SLOTS - 1);
+    constexpr uint64_t WORDS = N_SLOTS / 64;
+    uint64_t word = start >> 6;
+    uint64_t bits = m_occupied[word] & (~uint64_t{0} << (start & 63));
+    // Once round: the last look at the first word takes in its lower bits.
+    for (uint64_t looked = 0; !bits && looked < WORDS; ++looked)
     {
-        const uint64_t start = (m_slot + 1) & (N_SLOTS - 1);
-        uint64_t word = start >> 6;
-        uint64_t bits = m_occupied[word] & (~uint64_t{0} << (start & 63));
-        while (!bits)
-        {
-            word = (word + 1) & (N_SLOTS / 64 - 1);
-            bits = m_occupied[word];
-        }
+        word = (word + 1) & (WORDS - 1);
+        bits = m_occupied[word];
+    }
+    if (bits)
+    {
         const uint64_t index = (word << 6) + std::countr_zero(bits);
         Load(m_slot + 1 + ((index - start) & (N_SLOTS - 1)));
         return true;
@@ -166,6 +158,10 @@ WheelSimulatorImpl::Run()
         while (m_next < m_due.size() && !m_stop)
         {
             const Due due = m_due[m_next++];
+            if (m_next + 1 < m_due.size())
+            {
+                __builtin_prefetch(m_due[m_next + 1].event);
+            }
             m_now = due.time;
             ++m_count;
             due.event->fire(due.event);
@@ -176,7 +172,10 @@ WheelSimulatorImpl::Run()
 bool
 WheelSimulatorImpl::IsFinished() const
 {
-    return m_stop || (m_next == m_due.size() && !m_inWheel && m_far.empty());
+    return m_stop || (m_next == m_due.size() && m_far.empty() &&
+                      std::all_of(m_occupied.begin(), m_occupied.end(), [](uint64_t bits) {
+                          return bits == 0;
+                      }));
 }
 
 void

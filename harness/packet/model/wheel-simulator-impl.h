@@ -88,35 +88,28 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
         }
     };
 
-    struct Bucket
-    {
-        Event* head{nullptr};
-        Event* tail{nullptr};
-    };
-
     struct Due
     {
         SimTime time;
         Event* event;
     };
 
-    /** 2^12 ps wide slots and 4096 of them: a horizon of 16.8 us, above the delay of most links. */
-    static constexpr int SLOT_SHIFT = 12;
-    static constexpr uint64_t N_SLOTS = 4096;
+    /** 2^13 ps wide slots and 1024 of them: a horizon of 8.4 us, above the delay of a data centre's links. */
+    static constexpr int SLOT_SHIFT = 13;
+    static constexpr uint64_t N_SLOTS = 1024;
 
     static void FireGeneral(Event* event);
     uint32_t Add(uint32_t context, SimTime time, ns3::EventImpl* event);
-    void Append(Event* event, uint64_t slot);
+    void Append(Event* event, SimTime time, uint64_t slot);
     bool NextSlot();
     void Load(uint64_t slot);
 
-    std::array<Bucket, N_SLOTS> m_wheel;
+    std::array<std::vector<Due>, N_SLOTS> m_wheel; //!< in the order in which they were scheduled
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
     std::vector<Due> m_due; //!< the events of the current slot, sorted; those before m_next have run
     size_t m_next{0};
     uint64_t m_slot{0};   //!< the current slot's number since time 0
-    uint64_t m_inWheel{0};
     uint64_t m_sequence{0}; //!< orders equal times in the heap
     SimTime m_now{0};
     uint64_t m_count{0};
@@ -130,22 +123,11 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
 };
 
 inline void
-WheelSimulatorImpl::Append(Event* event, uint64_t slot)
+WheelSimulatorImpl::Append(Event* event, SimTime time, uint64_t slot)
 {
     const uint64_t index = slot & (N_SLOTS - 1);
-    Bucket& bucket = m_wheel[index];
-    event->next = nullptr;
-    if (bucket.head)
-    {
-        bucket.tail->next = event;
-    }
-    else
-    {
-        bucket.head = event;
-        m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
-    }
-    bucket.tail = event;
-    ++m_inWheel;
+    m_wheel[index].push_back({time, event});
+    m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
 }
 
 inline void
@@ -157,7 +139,7 @@ WheelSimulatorImpl::Insert(Event* event, SimTime time)
     const uint64_t ahead = slot - m_slot;
     if (ahead - 1 < N_SLOTS - 1) [[likely]]
     {
-        Append(event, slot);
+        Append(event, time, slot);
     }
     else if (ahead == 0)
     {
