@@ -96,7 +96,9 @@ class Placement(Protocol):
 class NetworkModel(Protocol):
     """Carries flows and owns the run's one clock."""
 
-    now_ps: int
+    @property
+    def now_ps(self) -> int:
+        """The simulated time [ps]."""
 
     @property
     def recorded(self) -> NetworkResult:

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.units import DurationPs, RateBps, SizeBytes
 
 Positive = Field(gt=0)
 NonNegative = Field(ge=0)
+
+
+def _attribute_text(value: object) -> object:
+    """A YAML number or truth value as the text that ns-3 reads."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float) else value
+
+
+AttributeText = Annotated[str, BeforeValidator(_attribute_text)]
 
 
 class _Section(BaseModel):
@@ -43,14 +53,15 @@ class Transport(_Section):
 class CongestionControl(_Section):
     """The reaction point (sender) and notification point (receiver).
 
-    `use` is `dcqcn`, `none` (line rate), `fixed` (`rate`), or a TypeId name of the C++ class in `header`.
+    `use` is `dcqcn`, `swift`, `none` (line rate), `fixed` (`rate`), or a TypeId name of the C++ class in `header`.
+    `attributes` are those of the C++ class; `swift` takes all its values from there.
     `scale_with_rate` is the link rate for which rate steps and byte counts are given: they scale with the
     NIC's rate over it; null takes them as they are.
     """
 
     use: str
     header: str | None = None
-    attributes: dict[str, str] = Field(default_factory=dict)
+    attributes: dict[str, AttributeText] = Field(default_factory=dict)
     rate: Annotated[RateBps, Positive] | None = None
     cnp_mode: Literal["packet", "ack-flag"]
     cnp_interval: Annotated[DurationPs, NonNegative]
@@ -73,8 +84,9 @@ class CongestionControl(_Section):
     def _consistent(self) -> CongestionControl:
         if self.use == "fixed" and self.rate is None:
             raise ValueError("rate is missing: cc.use 'fixed' needs cc.rate, for example '25Gbps'")
-        if self.header is None and self.use not in ("dcqcn", "none", "fixed"):
-            raise ValueError(f"use is {self.use!r}, allowed: 'dcqcn', 'none', 'fixed', or a TypeId name together with cc.header")
+        if self.header is None and self.use not in ("dcqcn", "swift", "none", "fixed"):
+            allowed = "'dcqcn', 'swift', 'none', 'fixed', or a TypeId name together with cc.header"
+            raise ValueError(f"use is {self.use!r}, allowed: {allowed}")
         if self.cut_check == 0 and self.first_cut == "at-check":
             raise ValueError("first_cut 'at-check' needs cut_check > 0")
         return self

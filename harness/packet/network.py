@@ -163,6 +163,8 @@ class PacketNetwork:
             return cc.use, dict(cc.attributes)
         if cc.use == "none":
             return "kvnet::ConstantRate", dict(cc.attributes)
+        if cc.use == "swift":
+            return "kvnet::Swift", dict(cc.attributes)
         if cc.use == "fixed":
             return "kvnet::ConstantRate", {"Rate": f"{cc.rate}bps", **cc.attributes}
         ps = "{}ps".format
@@ -281,6 +283,10 @@ class PacketNetwork:
             paused_ps=_copy(self._fabric.PausedTime().data(), n),
             queue_max_bytes=_copy(self._fabric.QueueMax().data(), n),
         )
+
+    def queue_bytes(self, port: int) -> int:
+        """What waits at a port now, the packet in transmission left out [bytes]."""
+        return int(self._fabric.QueueBytes(port))
 
     def run(self) -> NetworkResult:
         self._fabric.Run()

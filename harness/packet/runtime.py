@@ -24,7 +24,17 @@ from harness.errors import InputError
 MODEL_DIR = Path(__file__).parent / "model"
 
 #: Translation units of the model, compiled as one so that the per-packet path inlines across them.
-SOURCES = ("wheel-simulator-impl", "constant-rate", "dcqcn", "data-plane", "router", "roce-channel", "roce-net-device", "fabric")
+SOURCES = (
+    "wheel-simulator-impl",
+    "constant-rate",
+    "dcqcn",
+    "swift",
+    "data-plane",
+    "router",
+    "roce-channel",
+    "roce-net-device",
+    "fabric",
+)
 
 #: No -march=native and no contraction of floating point: a result must not depend on the machine.
 FLAGS = ("-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-ffp-contract=off", "-fno-semantic-interposition", "-fno-plt", "-Wl,-Bsymbolic")

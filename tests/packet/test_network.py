@@ -104,7 +104,7 @@ def test_an_exception_in_an_action_comes_out_unchanged(three_hosts: Topology) ->
     with pytest.raises(LookupError) as caught:
         network.run()
     assert caught.value is error
-    partial = network.result()
+    partial = network.recorded
     assert partial.flows.end_ps.tolist() == [-1] and 0 < partial.flows.acked_bytes[0] < 10_000_000
 
 
@@ -150,7 +150,13 @@ def test_unknown_attribute_of_the_congestion_control_is_refused(three_hosts: Top
 
 def in_a_fresh_process(code: str, *arguments: str) -> str:
     """Plug-in headers and ns-3's own API are for one process each."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *arguments], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -54,7 +54,9 @@ def test_incast_with_dcqcn_is_fair(run_flows: RunFlows) -> None:
 
 
 def test_small_buffer_without_pfc_drops_and_recovers(run_flows: RunFlows) -> None:
-    run = incast(run_flows, 5_000_000, "cc.use=none", "switch.pfc.on=false", "switch.buffer_bytes=200KB", "transport.timeout=1ms")
+    run = incast(
+        run_flows, 5_000_000, "cc.use=none", "switch.pfc.on=false", "switch.buffer_bytes=200KB", "transport.timeout=1ms"
+    )
     totals = run.result.totals
     assert totals.drops > 0 and totals.retransmitted_bytes > 0 and totals.pfc_pauses == 0
     assert run.result.flows.acked_bytes.tolist() == [5_000_000] * 8
@@ -147,7 +149,9 @@ def test_halved_headroom_is_announced(eight_hosts: Topology) -> None:
 
 
 FLOWS = st.lists(
-    st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 2_000_000)).filter(lambda f: f[0] != f[1]), min_size=1, max_size=12
+    st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 2_000_000)).filter(lambda f: f[0] != f[1]),
+    min_size=1,
+    max_size=12,
 )
 OVERRIDES = st.fixed_dictionaries(
     {
@@ -166,7 +170,9 @@ OVERRIDES = st.fixed_dictionaries(
 
 
 @settings(max_examples=25, deadline=None)
-@given(flows=FLOWS, overrides=OVERRIDES, seed=st.integers(0, 100), profile=st.sampled_from(["roce-default", "roce-paper"]))
+@given(
+    flows=FLOWS, overrides=OVERRIDES, seed=st.integers(0, 100), profile=st.sampled_from(["roce-default", "roce-paper"])
+)
 def test_limits_hold_whatever_is_configured(
     flows: list[tuple[int, int, int]], overrides: dict[str, object], seed: int, profile: str
 ) -> None:

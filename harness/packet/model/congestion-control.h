@@ -15,7 +15,14 @@ namespace kvnet
  */
 struct RateControl
 {
+    // The flow's own facts
     double lineRateBps{0};
+    int64_t packetBytes{0};     //!< payload of a full packet
+    int64_t packetWireBytes{0}; //!< a full packet with all that it takes on the wire: headers, preamble, gap
+    int64_t packetsPerAck{1};   //!< that the receiver may let pass before it acknowledges
+    uint32_t switches{0};       //!< on the path
+
+    // What is steered
     double rateBps{0};
     SimTime deadline{NEVER};       //!< OnDeadline is called before the first packet sent at or after this time
     int64_t bytesLeft{INT64_MAX};  //!< OnBytes is called once this many more frame bytes are sent
@@ -48,7 +55,7 @@ class CongestionControl : public ns3::Object
         return tid;
     }
 
-    /** The queue pair starts at `now`; `control.lineRateBps` is set, the rest holds its defaults and rate = line rate. */
+    /** The queue pair starts at `now`; the flow's own facts are set, the rest holds its defaults and rate = line rate. */
     virtual void Start(RateControl& control, SimTime now) = 0;
     /** A congestion notification arrived (a CNP packet, or an ECN echo where `cnp_mode` is ack-flag). */
     virtual void OnCnp(RateControl& control, SimTime now) = 0;

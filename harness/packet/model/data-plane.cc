@@ -302,6 +302,18 @@ DataPlane::AdvanceAll(SimTime now)
     }
 }
 
+int64_t
+DataPlane::QueueBytes(Port& port, SimTime now)
+{
+    Advance(port, now);
+    int64_t bytes = 0;
+    for (const PacketQueue& queue : port.queues)
+    {
+        bytes += queue.bytes;
+    }
+    return bytes;
+}
+
 // --- Switches --------------------------------------------------------------------------------------------------------
 
 inline Packet*
@@ -828,6 +840,10 @@ DataPlane::StartFlow(Flow* flow, SimTime now)
     Port& port = *flow->forward[0];
     flow->control = RateControl{};
     flow->control.lineRateBps = flow->control.rateBps = static_cast<double>(port.rateBps);
+    flow->control.packetBytes = m_parameters.payloadBytes;
+    flow->control.packetWireBytes = flow->fullBytes + port.wireGap;
+    flow->control.packetsPerAck = m_parameters.ackEvery;
+    flow->control.switches = static_cast<uint32_t>(flow->forward.size() - 1);
     flow->pacedRateBps = 0;
     flow->sendNext = flow->sendMax = flow->acked = flow->expected = flow->sinceAck = 0;
     flow->sending = flow->windowClosed = flow->done = flow->echo = false;

@@ -56,6 +56,9 @@ class DataPlane
     /** Start every transmission that is due at any port. */
     void AdvanceAll(SimTime now);
 
+    /** What waits at a port, all queues. */
+    int64_t QueueBytes(Port& port, SimTime now);
+
     const Totals& GetTotals() const
     {
         return m_totals;

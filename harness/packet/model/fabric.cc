@@ -671,6 +671,12 @@ Fabric::QueueMax() const
 }
 
 int64_t
+Fabric::QueueBytes(uint32_t port)
+{
+    return m_impl->plane.QueueBytes(m_impl->plane.GetPort(port), Now());
+}
+
+int64_t
 Fabric::QueueMaxEver() const
 {
     int64_t most = 0;

@@ -80,6 +80,8 @@ class Fabric
     const std::vector<int64_t>& Marks() const;
     const std::vector<int64_t>& PausedTime() const;
     const std::vector<int64_t>& QueueMax() const;
+    /** What waits at a port now, without the packet in transmission. */
+    int64_t QueueBytes(uint32_t port);
     /** Largest queue of any port so far. */
     int64_t QueueMaxEver() const;
     /** A row per started flow, in order of start; brings unfinished flows' rows up to date. */

@@ -93,9 +93,15 @@ WheelSimulatorImpl::Load(uint64_t slot)
         m_far.pop();
     }
     const uint64_t index = slot & (N_SLOTS - 1);
-    m_due.clear();
-    m_due.swap(m_wheel[index]);
+    Slot& s = m_wheel[index];
     m_next = 0;
+    m_due.assign(s.first, s.first + std::min(s.count, Slot::IN_PLACE));
+    if (s.count > Slot::IN_PLACE)
+    {
+        m_due.insert(m_due.end(), s.rest->begin(), s.rest->end());
+        s.rest->clear();
+    }
+    s.count = 0;
     m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
     // A stable sort: events of equal time stay in the order in which they were scheduled.
     if (m_due.size() > 48)

@@ -1,0 +1,1 @@
+"""Traffic that is not KV cache."""

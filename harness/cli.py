@@ -1,0 +1,492 @@
+"""The command `netkv-cosim`: reads arguments, prints, and turns what happened into an exit code. The only printer.
+
+Exit codes: 0 done; 2 the user's input is wrong; 3 a run failed; 130 interrupted. Modules that take long to load are
+imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from harness.errors import InputError, Interrupted, RunFailure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from harness.sweep import Cell, RunReport
+
+DONE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
+
+#: Between two lines of progress where there is no terminal [s].
+_LINE_INTERVAL_S = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _cell_parser().parse_args(argv[1:]) if argv[:1] == ["cell"] else _parser().parse_args(argv)
+        code: int = options.command(options)
+        return code
+    except InputError as error:
+        return _fail(WRONG_INPUT, str(error))
+    except RunFailure as error:
+        return _fail(FAILED, str(error))
+    except (KeyboardInterrupt, Interrupted):
+        return _fail(INTERRUPTED, "interrupted")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        return FAILED
+
+
+def _fail(code: int, message: str) -> int:
+    kind = "" if code == INTERRUPTED else "error: "
+    print(f"netkv-cosim: {kind}{message}", file=sys.stderr)
+    return code
+
+
+# --- Arguments --------------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses with one line, as every other mistake is told."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see: {self.prog} --help)")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given; a whole number, at least 1")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} given; names with commas between them, such as rr,netkv-full")
+    return names
+
+
+def _parser() -> _Parser:
+    description = "Packet-level co-simulation of disaggregated LLM inference."
+    parser = _Parser(prog="netkv-cosim", description=description, allow_abbrev=False)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> _Parser:
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=command)
+        return sub
+
+    sub = add("run", _run, "run a scenario: every scheduler with every seed")
+    sub.add_argument("scenario", metavar="SCENARIO", help="a YAML file, or the name of one that comes with the project")
+    sub.add_argument("--backend", choices=("packet", "fluid", "both"), help="network model")
+    sub.add_argument("--fluid", metavar="MODEL", help="which fluid model (see: list fluid)")
+    sub.add_argument("--schedulers", type=_names, metavar="A,B,...", help="names, module:Class or path/file.py:Class")
+    sub.add_argument("--seeds", type=_count, metavar="N", help="repetitions, with the seeds 1..N")
+    sub.add_argument("--requests", type=_count, metavar="N", help="requests a run")
+    sub.add_argument("--jobs", type=_count, metavar="N", help="processes at a time (default: the cores there are)")
+    sub.add_argument("--quick", action="store_true", help="small but real: what the scenario's quick block says")
+    sub.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set any key")
+    sub.add_argument("--resume", action="store_true", help="go on with a run, leaving out the cells that are complete")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/<scenario>/<time>-<config>")
+
+    sub = add("bench", _bench, "measure the speed of the packet model on this machine")
+    sub.add_argument("--workload", action="append", choices=("W1", "W2", "W3", "W4", "rag"), help="default: all")
+    sub.add_argument("--ack-every", type=_count, metavar="N", help="data packets per ACK (default: 1 and 16)")
+    sub.add_argument("--baseline", action="store_true", help="measure stock ns-3 on the same fabric as well")
+    sub.add_argument("--repeats", type=_count, default=5, metavar="N", help="the median of N counts (default: 5)")
+    sub.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    sub = add("trace", _trace, "say what a request trace holds")
+    sub.add_argument("file", type=Path, metavar="FILE", help="Mooncake JSONL")
+
+    sub = add("list", _list, "list components and presets")
+    sub.add_argument("family", nargs="?", metavar="FAMILY", help="one of what `list` prints as headings")
+
+    add("doctor", _doctor, "say what the machine lacks, and what to install")
+    return parser
+
+
+def _cell_parser() -> _Parser:
+    parser = _Parser(prog="netkv-cosim cell", description="Run one prepared cell (used by run).")
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process ends")
+    parser.set_defaults(command=_cell)
+    return parser
+
+
+# --- run, cell --------------------------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    from harness import run, sweep
+    from harness.config import load_scenario
+
+    scenario = load_scenario(
+        options.scenario,
+        overrides=options.overrides,
+        requests=options.requests,
+        schedulers=options.schedulers,
+        seeds=options.seeds,
+        backend=options.backend,
+        fluid=options.fluid,
+        quick=options.quick,
+    )
+    out = options.out or sweep.find_directory(scenario, Path("results"), resume=options.resume)
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    display = _Display(_console(sys.stdout), jobs)
+    notice = threading.Timer(1.0, display.console.print, ("compiling the packet model (once, about half a minute)",))
+    notice.start()
+    try:
+        run.build_network_model(scenario)
+    finally:
+        notice.cancel()
+    try:
+        report = sweep.run_scenario(
+            scenario,
+            out,
+            jobs=jobs,
+            resume=options.resume,
+            command=shlex.join(["netkv-cosim", *sys.argv[1:]]),
+            on_plan=display.plan,
+            on_event=display.event,
+        )
+    finally:
+        display.close()
+    return _show(report, display)
+
+
+def _cell(options: argparse.Namespace) -> int:
+    from harness import sweep
+
+    if options.parent is not None:
+        sweep.die_with_parent(options.parent)
+    # ns-3 and compilers write where they like: progress gets a descriptor of its own, and everything else the log.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1) as stream:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        status = sweep.execute_cell(options.directory, lambda event: print(json.dumps(event), file=stream, flush=True))
+    return {"complete": DONE, "input-error": WRONG_INPUT, "interrupted": INTERRUPTED}.get(status, FAILED)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    # Without a terminal rich assumes 80 columns, too narrow for the tables.
+    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=not stream.isatty())
+
+
+class _Display:
+    """Progress of a run: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console, jobs: int) -> None:
+        self.console = console
+        self._jobs = jobs
+        self._lock = threading.Lock()
+        self._bar: Bar | None = None
+        self._tasks: dict[Path, TaskID] = {}
+        self._total: TaskID | None = None
+        self._share: dict[Path, float] = {}  #: of each pending cell's work that is done
+        self._seconds: dict[Path, float] = {}  #: what each pending cell is expected to take
+        self._packets: dict[Path, int] = {}
+        self._begun_s = self._last_line_s = time.monotonic()
+        self._ended = 0
+
+    def plan(self, cells: Sequence[Cell], pending: Sequence[Cell]) -> None:
+        """Say what is to come and what it will cost, and open the bar."""
+        self._begun_s = self._last_line_s = time.monotonic()
+        self._seconds = {cell.directory: cell.cost.seconds for cell in pending}
+        self._share = dict.fromkeys(self._seconds, 0.0)
+        if len(pending) < len(cells):
+            self.console.print(f"{len(cells) - len(pending)} of {len(cells)} cells are complete already")
+        for line in _cost_lines(pending, self._jobs):
+            self.console.print(line)
+        if self.console.is_terminal and pending:
+            self._open_bar(len(pending))
+
+    def _open_bar(self, n: int) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[facts]}"),
+            console=self.console,
+            transient=True,
+        )
+        self._bar.start()
+        self._total = self._bar.add_task(f"all {n} cells", total=1.0, facts="")
+
+    def event(self, cell: Cell, event: Mapping[str, Any]) -> None:
+        """Take in what a cell's process reported."""
+        with self._lock:
+            kind = event["event"]
+            if kind == "progress":
+                self._progress(cell, event)
+            elif kind == "start" and self._bar is not None:
+                self._tasks[cell.directory] = self._bar.add_task(cell.name, total=1.0, facts="starting")
+            elif kind == "end":
+                self._end(cell, event)
+
+    def _progress(self, cell: Cell, event: Mapping[str, Any]) -> None:
+        by_requests = event["completed"] / cell.scenario.requests
+        by_hops = event["data_hops"] / cell.cost.data_hops if cell.cost.data_hops else by_requests
+        # Hops are the finer measure; requests say when the estimate of hops was wrong.
+        share = min(max(by_requests, min(by_hops, 0.99)), 1.0)
+        self._share[cell.directory] = max(share, self._share[cell.directory])
+        self._packets[cell.directory] = event["data_packets"]
+        facts = f"{_short(event['data_packets'])} packets, {event['now_ps'] / 1e12:.1f} s simulated"
+        if self._bar is not None and cell.directory in self._tasks:
+            self._bar.update(self._tasks[cell.directory], completed=share, facts=facts)
+            self._update_total()
+        elif time.monotonic() - self._last_line_s >= _LINE_INTERVAL_S:
+            self._last_line_s = time.monotonic()
+            self.console.print(f"{self._overall():.0%} done, {self._left()} left; {cell.name}: {share:.0%}, {facts}")
+
+    def _end(self, cell: Cell, event: Mapping[str, Any]) -> None:
+        self._ended += 1
+        self._share[cell.directory] = 1.0
+        if self._bar is not None and cell.directory in self._tasks:
+            self._bar.remove_task(self._tasks.pop(cell.directory))
+            self._update_total()
+        text = f"[{self._ended}/{len(self._share)}] {cell.name}: {event['status']} after {event['wall_s']:.1f} s"
+        self.console.print(text, markup=False)
+
+    def _update_total(self) -> None:
+        if self._bar is not None and self._total is not None:
+            facts = f"{_short(sum(self._packets.values()))} packets, {self._left()} left"
+            self._bar.update(self._total, completed=self._overall(), facts=facts)
+
+    def _overall(self) -> float:
+        whole = sum(self._seconds.values())
+        return sum(self._share[d] * s for d, s in self._seconds.items()) / whole if whole else 1.0
+
+    def _left(self) -> str:
+        done, elapsed_s = self._overall(), time.monotonic() - self._begun_s
+        return _duration(elapsed_s * (1 - done) / done) if done > 0.01 else "? s"
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _cost_lines(pending: Sequence[Cell], jobs: int) -> list[str]:
+    lines = []
+    for backend in dict.fromkeys(cell.backend for cell in pending):
+        costs = [cell.cost for cell in pending if cell.backend == backend]
+        n, mean_s = len(costs), sum(c.seconds for c in costs) / len(costs)
+        memory = max(c.memory_bytes for c in costs)
+        what = f"{_short(sum(c.flows for c in costs))} flows"
+        if backend == "packet":
+            packets, hops = sum(c.data_packets for c in costs), sum(c.data_hops for c in costs)
+            what = f"{_short(packets)} data packets, {_short(hops)} hops"
+        wall_s = max(sum(c.seconds for c in costs) / min(jobs, n), max(c.seconds for c in costs))
+        lines.append(
+            f"expected, {backend}: {n} cells, {what}, {_duration(mean_s)} CPU a cell, {_duration(wall_s)} with "
+            f"{min(jobs, n)} at a time, {memory / 1e6:,.0f} MB a process"
+        )
+    return lines
+
+
+def _show(report: RunReport, display: _Display) -> int:
+    console = display.console
+    _print_schedulers(report, console)
+    _print_measured(report, console)
+    console.print("counters: " + ", ".join(f"{name} {value:,}" for name, value in report.counters.items()))
+    console.print(f"{report.status} in {_duration(report.wall_s)}; results in {report.out}", markup=False)
+    for path in sorted(path for path in report.out.rglob("*") if path.is_file()):
+        if "cells" not in path.parts and not path.name.startswith("."):
+            console.print(f"  {path}", markup=False)
+    n = len(report.cells)
+    if report.status == "interrupted":
+        done = sum(cell["status"] == "complete" for cell in report.cells)
+        text = f"interrupted: {done} of {n} cells are complete; what the others recorded is marked; --resume goes on"
+        return _fail(INTERRUPTED, text)
+    failed = [cell for cell in report.cells if cell["status"] == "failed"]
+    told: set[str] = set()
+    for cell in failed:
+        name = f"{cell['backend']} / {cell['scheduler']} / seed {cell['seed']}"
+        print(f"failed: {name}: {cell['error']}", file=sys.stderr)
+        if cell["detail"] and cell["detail"] not in told:
+            told.add(cell["detail"])
+            print(cell["detail"], file=sys.stderr)
+    if failed:
+        return _fail(FAILED, f"{len(failed)} of {n} cells failed; what they recorded is kept in {report.out}")
+    return DONE
+
+
+def _print_schedulers(report: RunReport, console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title="means over seeds", title_justify="left", header_style="bold")
+    heads = ("backend", "scheduler", "completed", "TTFT mean [ms]", "TTFT p99 [ms]", "transfer [ms]", "TBT [ms]")
+    for i, head in enumerate((*heads, "SLO", "tier 0/1/2/3 [%]", "prefix hits [%]", "goodput [Gb/s]")):
+        table.add_column(head, justify="left" if i < 2 else "right")
+    groups = dict.fromkeys((row["backend"], row["scheduler"]) for row in report.summary)
+    for backend, scheduler in groups:
+        rows = [r for r in report.summary if (r["backend"], r["scheduler"]) == (backend, scheduler)]
+
+        def mean(name: str, rows: list[Mapping[str, Any]] = rows) -> float:
+            values = [r[name] for r in rows if r.get(name) is not None and r[name] == r[name]]
+            return sum(values) / len(values) if values else float("nan")
+
+        tiers = "/".join(_number(100 * mean(f"tier{t}_share"), 0) for t in range(4))
+        completed = f"{sum(r['completed'] for r in rows)}/{sum(r['requests'] for r in rows)}"
+        times = [_number(mean(n), d) for n, d in _SHOWN]
+        hits, goodput = _number(100 * mean("prefix_hit_share"), 1), _number(mean("goodput_gbps"), 1)
+        slo = _number(mean("slo_attainment"), 3)
+        table.add_row(backend, scheduler, completed, *times, slo, tiers, hits, goodput)
+    console.print(table)
+
+
+_SHOWN = (("ttft_mean_ms", 0), ("ttft_p99_ms", 0), ("transfer_mean_ms", 0), ("tbt_mean_ms", 2))
+
+
+def _print_measured(report: RunReport, console: Console) -> None:
+    """What was expected beside what it took."""
+    for backend in dict.fromkeys(cell["backend"] for cell in report.cells):
+        cells = [c for c in report.cells if c["backend"] == backend and c["status"] == "complete"]
+        if not cells:
+            continue
+        seconds, memory = sum(c["cpu_s"] for c in cells), max(c["peak_memory_bytes"] for c in cells)
+        expected_s = sum(c["expected"]["seconds"] for c in cells)
+        expected_memory = max(c["expected"]["memory_bytes"] for c in cells)
+        work = f"{_short(sum(c['flows'] for c in cells))} flows ({_short(sum(c['expected']['flows'] for c in cells))})"
+        if backend == "packet":
+            hops, expected = (sum(c[k]["data_hops"] for c in cells) for k in ("counters", "expected"))
+            work = f"{_short(hops)} data hops ({_short(expected)}), {hops / seconds / 1e6:.1f} M a CPU second"
+        console.print(
+            f"measured, {backend} (expected): {len(cells)} cells, {work}, {seconds / len(cells):.1f} CPU s a cell "
+            f"({expected_s / len(cells):.1f}), {memory / 1e6:,.0f} MB a process ({expected_memory / 1e6:,.0f})"
+        )
+
+
+# --- bench, trace, list, doctor ---------------------------------------------------------------------------------------
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from harness.bench import run_bench
+
+    report = run_bench(
+        workloads=options.workload, ack_every=options.ack_every, baseline=options.baseline, repeats=options.repeats
+    )
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return DONE
+    from rich.table import Table
+
+    console = _console(sys.stdout)
+    table = Table(header_style="bold")
+    rows = report["rows"]
+    for name in rows[0]:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(_cell_text(value) for value in row.values()))
+    console.print(table)
+    return DONE
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from rich.table import Table
+
+    from harness.run import trace_facts
+
+    facts = trace_facts(options.file)
+    console = _console(sys.stdout)
+    rate = facts.requests / facts.span_s if facts.span_s else float("nan")
+    console.print(f"{options.file}: {facts.requests:,} requests in {facts.span_s:,.0f} s ({_number(rate, 2)} a second)")
+    table = Table(header_style="bold")
+    for head in ("tokens", *facts.input_tokens):
+        table.add_column(head, justify="left" if head == "tokens" else "right")
+    for name, values in (("input", facts.input_tokens), ("output", facts.output_tokens)):
+        table.add_row(name, *(f"{value:,.0f}" for value in values.values()))
+    console.print(table)
+    console.print(
+        f"ideal prefix hit: {facts.ideal_hit_share:.1%} of {facts.blocks:,} blocks of 512 tokens "
+        f"({facts.distinct_blocks:,} distinct), with one cache that never evicts"
+    )
+    return DONE
+
+
+def _list(options: argparse.Namespace) -> int:
+    from harness import components
+    from harness.config import presets
+    from harness.fluid import MODELS
+
+    groups: dict[str, Callable[[], list[tuple[str, str]]]] = {
+        family: lambda family=family: components.describe(family)  # type: ignore[misc]
+        for family in components.FAMILIES
+    }
+    groups["fluid"] = lambda: [(n, (model.__doc__ or "").strip().partition("\n")[0]) for n, model in MODELS.items()]
+    groups["scenario preset"] = lambda: presets("scenario")
+    groups["topology preset"] = lambda: presets("topology")
+    groups["network profile"] = lambda: presets("profile")
+    if options.family is None:
+        chosen = list(groups)
+    else:
+        chosen = [name for name in groups if options.family in (name, name.split()[-1], name.split()[0])]
+        if not chosen:
+            raise InputError(f"unknown family {options.family!r}; allowed: {', '.join(groups)}")
+    for name in chosen:
+        print(f"{name}:")
+        entries = groups[name]()
+        width = max((len(entry) for entry, _ in entries), default=0)
+        for entry, text in entries:
+            print(f"  {entry:<{width}}  {text}".rstrip())
+    return DONE
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    from harness.doctor import check_machine
+
+    findings = check_machine()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{'ok  ' if finding.ok else 'MISS'} {finding.name:<{width}}  {finding.found}")
+        if not finding.ok:
+            print(f"     {'':<{width}}  remedy: {finding.remedy}")
+    missing = [finding.name for finding in findings if not finding.ok]
+    return _fail(WRONG_INPUT, f"this machine lacks: {', '.join(missing)}") if missing else DONE
+
+
+# --- Numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _short(value: float) -> str:
+    """1234567 -> 1.23 M."""
+    for factor, prefix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= factor:
+            return f"{value / factor:.3g}{prefix}"
+    return f"{value:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min {rest:02d} s"
+
+
+def _number(value: float, digits: int) -> str:
+    return "-" if value != value else f"{value:,.{digits}f}"
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, float):
+        return _short(value) if value >= 1e6 else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,14 @@
+"""Network models without packets, by name."""
+
+from __future__ import annotations
+
+from harness.fluid.maxmin import MaxMin, MaxMinAggregate, MaxMinGoodput
+from harness.fluid.model import FluidModel
+from harness.fluid.tier import Tier
+
+MODELS: dict[str, type[FluidModel]] = {
+    "maxmin": MaxMin,
+    "maxmin-goodput": MaxMinGoodput,
+    "maxmin-aggregate": MaxMinAggregate,
+    "tier": Tier,
+}

@@ -1,0 +1,108 @@
+"""Event-driven max-min fair sharing: what congestion control aims at, reached at once and without overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.fluid.model import Flow, FluidModel
+from harness.fluid.pools import make_pools
+from harness.fluid.waterfill import Band
+from harness.network_settings import NetworkSettings
+from harness.types import TRAFFIC_CLASSES, Int64Array, Progress, Topology
+
+
+class MaxMin(FluidModel):
+    """Every link is shared max-min fairly by the flows that cross it, on the packet run's own paths.
+
+    Control goes before KV traffic; background traffic comes after it or, with `switch.background_priority: data`,
+    shares with it. Leaves out headers, ACKs, CNPs, and whatever congestion control does on its way to the fair share.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        settings: NetworkSettings,
+        *,
+        seed: int,
+        on_heartbeat: Callable[[Progress], None] | None = None,
+    ) -> None:
+        super().__init__(topology, settings, seed=seed, on_heartbeat=on_heartbeat)
+        self._capacity_bps = [float("inf"), *self._link_capacities_bps()]
+        control = Band(self._capacity_bps)
+        kv = Band(self._capacity_bps, above=control)
+        shared = settings.switch.background_priority == "data"
+        background = kv if shared else Band(self._capacity_bps, above=kv)
+        self._band_of_class = (control, kv, background)
+        self._bands = (control, kv) if shared else (control, kv, background)
+
+    def _link_capacities_bps(self) -> list[float]:
+        """Of what `_links` numbers 1, 2, ..."""
+        return [float(self._topology.links[port >> 1].rate_bps) for port in range(self._topology.n_ports)]
+
+    def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(port + 1 for port in path)
+
+    def _attach(self, flow: Flow) -> None:
+        self._band_of_class[flow.class_index].add(flow)
+
+    def _detach(self, flow: Flow) -> None:
+        self._band_of_class[flow.class_index].remove(flow)
+
+    def _reallocate(self) -> None:
+        for band in self._bands:
+            for flow, old_bps in band.solve():
+                assert isinstance(flow, Flow)
+                self._rate_changed(flow, old_bps)
+
+    def _alone_bps(self, path: tuple[int, ...]) -> float:
+        return min(self._topology.links[port >> 1].rate_bps for port in path)
+
+
+class MaxMinGoodput(MaxMin):
+    """`maxmin` with each payload's headers and inter-frame gap taking their time on the wire."""
+
+    def _wire_bytes(self, size_bytes: int) -> int:
+        framing = self._settings.framing
+        packets = -(-size_bytes // self._settings.transport.payload_bytes)
+        return size_bytes + packets * (framing.data_overhead + framing.wire_gap)
+
+
+class MaxMinAggregate(MaxMin):
+    """`maxmin` without hash collisions: every flow can use all parallel links of a rack or a pod as one (see pools.py).
+
+    A single flow is still no faster than the narrowest link on its path. A port counts its share of the pool's bytes,
+    by its rate, rounded down.
+    """
+
+    def _link_capacities_bps(self) -> list[float]:
+        self._pools = make_pools(self._topology)
+        self._free_limits: list[int] = []
+        return [float(rate_bps) for rate_bps in self._pools.rate_bps]
+
+    def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """The pools, and a link of the flow's own that limits it."""
+        if self._free_limits:
+            limit = self._free_limits.pop()
+        else:
+            limit = len(self._capacity_bps)
+            self._capacity_bps.append(0.0)
+        self._capacity_bps[limit] = self._alone_bps(path)
+        return (*(self._pools.of_port[port] + 1 for port in path), limit)
+
+    def _detach(self, flow: Flow) -> None:
+        super()._detach(flow)
+        self._free_limits.append(flow.links[-1])
+
+    def _spread(self, tx_bytes: Int64Array) -> Int64Array:
+        pools = self._pools
+        of_pool = np.zeros((len(pools.rate_bps), len(TRAFFIC_CLASSES)), dtype=np.int64)
+        np.add.at(of_pool, np.array(pools.of_port), tx_bytes)
+        return np.array(
+            [
+                [int(n) * self._topology.links[port >> 1].rate_bps // pools.rate_bps[pool] for n in of_pool[pool]]
+                for port, pool in enumerate(pools.of_port)
+            ],
+            dtype=np.int64,
+        )

@@ -1,0 +1,1 @@
+"""What the scheduler may know of the network."""

@@ -1,0 +1,1 @@
+"""Which decode instance gets a request: one file a family of schedulers."""

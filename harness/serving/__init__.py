@@ -1,0 +1,1 @@
+"""What an inference instance does with its time and memory."""
