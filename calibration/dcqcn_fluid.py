@@ -1,11 +1,11 @@
-"""DCQCN's steady state from its equations: the published fluid model, and what it averages away.
+"""DCQCN's steady state from its fluid equations.
 
 Setting: N flows share one bottleneck of C [packets/s]; each has current rate R, target rate Rt [packets/s] and alpha;
 every packet is marked with probability p, independently. Derived from the algorithm (Zhu et al., SIGCOMM 2015,
 doi:10.1145/2785956.2787484), and equal to the published equations (Zhu et al., "ECN or Delay", CoNEXT 2016,
 doi:10.1145/2999572.2999593):
 
-- *Cuts.* The receiver sends a CNP in an interval tau if any of its tau R packets is marked: probability
+- *Cuts.* The receiver sends at most one CNP in tau, and one if any of the tau R packets in it was marked: probability
   a = 1 - (1-p)^(tau R), so a / tau cuts a second. A cut sets Rt to R and takes R alpha/2 off R.
 - *Alpha.* Each alpha timer tau' it moves by g towards 1 where a mark was seen, else towards 0; its mean moves towards
   1 - (1-p)^(tau' R).
@@ -27,12 +27,9 @@ doi:10.1145/2999572.2999593):
 
   Small p: a = p tau R, alpha = p tau' R, b = c = 1/B, d = e = 1/(T R) give `approximation`.
 
-What the equations leave out: for tau after a CNP no mark counts. They let every mark end a run of increase events, so
-that a second event follows the first with one probability, and take means of products for products of means. In truth
-the first event, where Rt - R is largest, nearly always comes when T is about tau. `per_cycle_fixed_point` keeps that: it
-puts the paper's set at 40 Gb/s 20 to 28 % above the fluid model, but only 2 to 5 % where every mark has its CNP (tau = 0).
-
-Left out of all: hyper increase, the line rate as a limit, the fluctuation of p with q.
+Left out: hyper increase, the line rate as a limit, what the queue's fluctuation does where the ramp of p ends (at Kmin, and
+most of all at Kmax, where p jumps to 1), and the correlation of increase events with the cut that they follow, which
+would add 2 to 5 % to the queue of the paper's set.
 """
 
 from __future__ import annotations
@@ -186,60 +183,6 @@ def approximation(
     events = packet_bytes / parameters.byte_counter_bytes + 1 / (parameters.increase_timer_s * rate)
     p = (step * events**2 / (parameters.alpha_timer_s * rate**2)) ** (1 / 3)
     return _queue_bytes(p, parameters)
-
-
-def per_cycle_fixed_point(
-    n_flows: int, capacity_bps: float, packet_bytes: float, parameters: DcqcnParameters = PAPER_40G
-) -> FixedPoint:
-    """The algorithm's own balance over the time between two cuts, at a constant marking probability.
-
-    A flow's cycle lasts G = tau + X, X exponential with rate p R: the receiver waits tau, then for a mark. From P, the
-    rate before the cut, the cut takes P alpha/2; k = floor(G/T) timer events halve k times what is missing, and those
-    beyond the F-th add m - 1 + 2^-m steps in all, m = k - F. Alpha gains g once and decays floor(G/tau') times a cycle.
-    The balance E[gain] = (P alpha/2) E[2^-k], with P such that the mean over time is C/N, fixes p. Sums are exact.
-
-    Leaves out the byte counter, and so must not be used where it counts.
-
-    Raises
-    ------
-    InputError : more than one run in a hundred would reach the byte counter.
-    """
-    bits = 8 * packet_bytes
-    rate = capacity_bps / bits / n_flows
-    step = parameters.additive_step_bps / bits
-    tau, period, decay = parameters.cnp_interval_s, parameters.increase_timer_s, parameters.alpha_timer_s
-
-    def parts(p: float) -> tuple[float, float, float]:
-        """E[gain] - E[loss] per cycle [packets/s], alpha, and the rate before a cut."""
-        marks = p * rate
-
-        def lasts(t: FloatArray) -> FloatArray:
-            """Probability that a cycle is longer than t."""
-            return np.exp(-marks * np.maximum(t - tau, 0))
-
-        def until(t: FloatArray) -> FloatArray:
-            """Mean of min(G, t): the integral of `lasts`."""
-            return np.minimum(t, tau) + (1 - lasts(t)) / marks
-
-        far = tau + 40 / marks  # exp(-40): beyond any effect on a double
-        k = np.arange(math.ceil(far / period) + 1, dtype=np.float64)
-        share = lasts(k * period) - lasts((k + 1) * period)  # of cycles with k timer events
-        spent = until((k + 1) * period) - until(k * period)  # mean time per cycle after k events
-        left = 0.5**k
-        m = np.maximum(k - parameters.fast_recovery_steps, 0)
-        gain = step * np.where(m > 0, m - 1 + 0.5**m, 0)
-        decays = np.arange(math.ceil(far / decay) + 1, dtype=np.float64)
-        kept = float(((1 - parameters.g) ** decays) @ (lasts(decays * decay) - lasts((decays + 1) * decay)))
-        alpha = kept * parameters.g / (1 - kept * (1 - parameters.g))
-        length = tau + 1 / marks
-        before_cut = (rate - float(gain @ spent) / length) / (1 - alpha / 2 * float(left @ spent) / length)
-        return float(gain @ share) - before_cut * alpha / 2 * float(left @ share), alpha, before_cut
-
-    p = math.exp(brentq(lambda log_p: parts(math.exp(log_p))[0], math.log(1e-6), math.log(_LARGEST_P), xtol=1e-13))
-    if math.exp(parameters.byte_counter_bytes / packet_bytes * math.log1p(-p)) > 0.01:
-        raise InputError("over 1 % of the runs reach the byte counter, which the per-cycle balance leaves out")
-    _, alpha, before_cut = parts(p)
-    return FixedPoint(n_flows, p, alpha, _queue_bytes(p, parameters), rate * bits, before_cut * bits)
 
 
 @dataclass(frozen=True, slots=True)

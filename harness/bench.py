@@ -7,15 +7,15 @@ measurement is the median of several runs in a process of its own.
 from __future__ import annotations
 
 import multiprocessing
-import platform
 import resource
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.config import load_network, load_scenario
+from harness.results import host, versions
+from harness.routing import Router, queue_pair_flows
 from harness.types import KVFlow, Link, NetworkTotals, Node, Topology
 
 GBPS = 10**9
@@ -24,9 +24,22 @@ DELAY_PS = 1_000_000
 MB = 10**6
 
 #: (workload, payload [bytes]) in the order of the table.
-CASES = (("W1", 1000), ("W1", 4096), ("W2", 1000), ("W2", 4096), ("W3", 1000), ("W3", 4096), ("W4", 1000), ("W4", 4096), ("rag", 4096))
+CASES = (
+    ("W1", 1000),
+    ("W1", 4096),
+    ("W2", 1000),
+    ("W2", 4096),
+    ("W3", 1000),
+    ("W3", 4096),
+    ("W4", 1000),
+    ("W4", 4096),
+    ("rag", 4096),
+)
 WORKLOADS = tuple(dict.fromkeys(name for name, _ in CASES))
 ACK_EVERY = (1, 16)
+
+#: Stock ns-3 carries this part of each flow.
+BASELINE_SHARE = 20
 
 
 def _links(ends: Sequence[tuple[int, int]]) -> tuple[Link, ...]:
@@ -40,10 +53,11 @@ def star(hosts: int) -> Topology:
 
 
 def three_tiers(pods: int, tors: int, hosts: int, aggs: int, cores: int) -> Topology:
-    """Per pod `tors` ToRs of `hosts` hosts, each to all `aggs` aggregation switches, each of these to `cores` core switches.
+    """Per pod `tors` ToRs of `hosts` hosts, each to all `aggs` aggregation switches, each of these to `cores` core
+    switches.
 
-    Aggregation switch j of every pod reaches the cores [j * cores, (j + 1) * cores) modulo their number where planes are
-    separate (aggs * cores cores), or all of them where `cores` is their whole number.
+    Aggregation switch j of every pod reaches the cores [j * cores, (j + 1) * cores) modulo their number where planes
+    are separate (aggs * cores cores), or all of them where `cores` is their whole number.
     """
     n_hosts, n_tors, n_aggs = pods * tors * hosts, pods * tors, pods * aggs
     tor0, agg0, core0 = n_hosts, n_hosts + n_tors, n_hosts + n_tors + n_aggs
@@ -62,16 +76,19 @@ def three_tiers(pods: int, tors: int, hosts: int, aggs: int, cores: int) -> Topo
 def workload(name: str) -> tuple[Topology, list[tuple[int, int, int]]]:
     """Fabric and flows (source port, destination port, bytes) of one workload; all links 100 Gb/s and 1 us.
 
-    W1: one flow of 100 MB over two links. W2: 8-to-1 incast of 100 MB each. W3: 64 hosts, 16 ToR, 8 aggregation and 4 core
-    switches, flows i -> i + 17 of 20 MB. W4: 1024 hosts, 128 ToR with 8 uplinks, 128 aggregation and 64 core switches, flows
-    i -> i + 129 of 1 MB.
+    W1: one flow of 100 MB over two links. W2: 8-to-1 incast of 100 MB each. W3: 64 hosts, 16 ToR, 8 aggregation and 4
+    core
+    switches, flows i -> i + 17 of 20 MB. W4: 1024 hosts, 128 ToR with 8 uplinks, 128 aggregation and 64 core switches,
+    flows i -> i + 129 of 1 MB.
     """
     if name == "W1":
         return star(2), [(0, 2, 100 * MB)]
     if name == "W2":
         return star(9), [(2 * i, 16, 100 * MB) for i in range(8)]
     if name == "W3":
-        return three_tiers(pods=4, tors=4, hosts=4, aggs=2, cores=4), [(2 * i, 2 * ((i + 17) % 64), 20 * MB) for i in range(64)]
+        return three_tiers(pods=4, tors=4, hosts=4, aggs=2, cores=4), [
+            (2 * i, 2 * ((i + 17) % 64), 20 * MB) for i in range(64)
+        ]
     assert name == "W4", name
     fabric = three_tiers(pods=16, tors=8, hosts=8, aggs=8, cores=64)
     return fabric, [(2 * i, 2 * ((i + 129) % 1024), MB) for i in range(1024)]
@@ -91,7 +108,9 @@ def _run_flows(name: str, payload_bytes: int, ack_every: int) -> tuple[NetworkTo
 
 
 def _run_rag(payload_bytes: int, ack_every: int) -> tuple[NetworkTotals, float]:
-    """The co-simulation itself: rag with 40 requests under netkv-full, Python callbacks, oracle and background included."""
+    """The co-simulation itself: rag with 40 requests under netkv-full, Python callbacks, oracle and background
+    included.
+    """
     from harness.run import run_cell
 
     overrides = [f"network.transport.payload_bytes={payload_bytes}", f"network.transport.ack_every={ack_every}"]
@@ -101,9 +120,16 @@ def _run_rag(payload_bytes: int, ack_every: int) -> tuple[NetworkTotals, float]:
     return result.network.totals, time.process_time() - before
 
 
+def _peak_rss_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def measure(name: str, payload_bytes: int, ack_every: int, repeats: int) -> dict[str, Any]:
     """One row of the table, measured in this process."""
-    runs = [_run_rag(payload_bytes, ack_every) if name == "rag" else _run_flows(name, payload_bytes, ack_every) for _ in range(repeats)]
+    runs = [
+        _run_rag(payload_bytes, ack_every) if name == "rag" else _run_flows(name, payload_bytes, ack_every)
+        for _ in range(repeats)
+    ]
     totals = runs[0][0]
     seconds = statistics.median(s for _, s in runs)
     return {
@@ -116,44 +142,73 @@ def measure(name: str, payload_bytes: int, ack_every: int, repeats: int) -> dict
         "events_per_data_hop": totals.events / totals.data_hops,
         "data_hops": totals.data_hops,
         "cpu_s": seconds,
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mib": _peak_rss_mib(),
     }
 
 
-def machine() -> str:
-    """The processor's name, as the system tells it."""
-    with open("/proc/cpuinfo", encoding="utf-8") as info:
-        for line in info:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+def measure_baseline(name: str, payload_bytes: int) -> dict[str, Any]:
+    """The same fabric, paths and flows on stock ns-3 devices with UDP, in this process.
+
+    Flows are a BASELINE_SHARE-th as long: the speed does not depend on it.
+    """
+    from harness.packet import runtime
+
+    stock = runtime.load_baseline()
+    fabric, flows = workload(name)
+    router = Router(fabric, seed=1)
+    cxx_links = []
+    for link in fabric.links:
+        row = stock.StockLink()
+        row.nodeA, row.nodeB, row.rateBps, row.delayPs = link.a, link.b, link.rate_bps, link.delay_ps
+        cxx_links.append(row)
+    cxx_flows = []
+    for i, (source, destination, size) in enumerate(flows):
+        (part,) = queue_pair_flows(
+            KVFlow(i, "kv", (source,), (destination,), size // BASELINE_SHARE), striping="single", queue_pairs=1
+        )
+        ports = router.path(part.src_port, part.dst_port, part.udp_sport)
+        row = stock.StockFlow()
+        row.path = [fabric.port_node(p) for p in ports] + [fabric.port_node(ports[-1] ^ 1)]
+        row.packets = -(-part.size_bytes // payload_bytes)
+        cxx_flows.append(row)
+    result = stock.RunStock(len(fabric.nodes), cxx_links, cxx_flows, payload_bytes)
+    return {
+        "workload": name,
+        "payload_bytes": payload_bytes,
+        "ack_every": 0,
+        "engine": "stock-ns3",
+        "data_hops_per_cpu_s": result.hops / result.cpuSeconds,
+        "all_hops_per_cpu_s": result.hops / result.cpuSeconds,
+        "events_per_data_hop": result.events / result.hops,
+        "data_hops": result.hops,
+        "cpu_s": result.cpuSeconds,
+        "peak_rss_mib": _peak_rss_mib(),
+    }
 
 
-def rows(workloads: Sequence[str], ack_every: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
-    """The table's rows, as they are measured."""
-    context = multiprocessing.get_context("spawn")
-    for name, payload_bytes in CASES:
-        if name not in workloads:
-            continue
-        for every in ack_every:
-            with context.Pool(1) as pool:
-                yield pool.apply(measure, (name, payload_bytes, every, repeats))
-
-
-def versions() -> dict[str, str]:
-    """Of what the figures depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in ("ns3", "cppyy", "netkv-cosim")}}
-
-
-def run_bench(*, workloads: Sequence[str] | None, ack_every: int | None, baseline: bool, repeats: int) -> dict[str, Any]:
+def run_bench(
+    *, workloads: Sequence[str] | None, ack_every: int | None, baseline: bool, repeats: int
+) -> dict[str, Any]:
     """Measure, and return what `netkv-cosim bench --json` prints: machine, versions, rows.
 
     Parameters
     ----------
     workloads : names out of WORKLOADS, all by default.
     ack_every : data packets per ACK, 1 and 16 by default.
-    baseline : measure stock ns-3 on the same fabric as well.
+    baseline : measure stock ns-3 on the same fabric as well (not for rag).
     repeats : runs of which the median counts.
     """
-    measured = rows(workloads or WORKLOADS, ACK_EVERY if ack_every is None else (ack_every,), repeats)
-    return {"machine": machine(), "versions": versions(), "rows": list(measured)}
+    rows: list[dict[str, Any]] = []
+    context = multiprocessing.get_context("spawn")
+    for name, payload_bytes in CASES:
+        if name not in (workloads or WORKLOADS):
+            continue
+        calls: list[tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = [
+            (measure, (name, payload_bytes, every, repeats)) for every in ([ack_every] if ack_every else ACK_EVERY)
+        ]
+        if baseline and name != "rag":
+            calls.append((measure_baseline, (name, payload_bytes)))
+        for function, arguments in calls:
+            with context.Pool(1) as pool:  # a fresh process: its peak memory is the row's own
+                rows.append(pool.apply(function, arguments))
+    return {"machine": host(), "versions": versions(), "rows": rows}

@@ -34,11 +34,15 @@ class Transport(_Section):
     """Queue pairs at the host NIC."""
 
     payload_bytes: Annotated[SizeBytes, Field(ge=64, le=9000)]
-    ack_every: Annotated[int, Field(ge=1, le=65536)]  #: data packets per cumulative ACK; the last one always has its own
+    ack_every: Annotated[
+        int, Field(ge=1, le=65536)
+    ]  #: data packets per cumulative ACK; the last one always has its own
     window: Literal["none", "fixed", "rate_scaled"] = "none"
     window_bytes: Annotated[SizeBytes, NonNegative] = 0
     loss_recovery: Literal["go-back-n"] = "go-back-n"
-    timeout: Annotated[DurationPs, Positive]  #: without an ACK that moves on, the sender goes back to the first unacknowledged byte
+    timeout: Annotated[
+        DurationPs, Positive
+    ]  #: without an ACK that moves on, the sender goes back to the first unacknowledged byte
     nack_interval: Annotated[DurationPs, NonNegative]  #: least time between two NACKs of one queue pair
     queue_pairs: Annotated[int, Field(ge=1, le=256)] = 1  #: per transfer and NIC
     striping: Literal["single", "per-rank"] = "single"
@@ -46,7 +50,10 @@ class Transport(_Section):
     @model_validator(mode="after")
     def _window_has_a_size(self) -> Transport:
         if self.window != "none" and self.window_bytes < self.payload_bytes:
-            raise ValueError(f"window_bytes is {self.window_bytes}, must hold a payload ({self.payload_bytes} bytes) when window is {self.window!r}")
+            raise ValueError(
+                f"window_bytes is {self.window_bytes}, must hold a payload ({self.payload_bytes} bytes) "
+                f"when window is {self.window!r}"
+            )
         return self
 
 
@@ -64,7 +71,7 @@ class CongestionControl(_Section):
     attributes: dict[str, AttributeText] = Field(default_factory=dict)
     rate: Annotated[RateBps, Positive] | None = None
     cnp_mode: Literal["packet", "ack-flag"]
-    cnp_interval: Annotated[DurationPs, NonNegative]
+    cnp_interval: Annotated[DurationPs, NonNegative]  #: of packets: a mark within it after a CNP has one at its end
     alpha_timer: Annotated[DurationPs, Positive]
     cut_check: Annotated[DurationPs, NonNegative]  #: period at which a pending cut is carried out; 0: at the CNP
     g: Annotated[float, Field(gt=0, le=1)]
@@ -76,7 +83,9 @@ class CongestionControl(_Section):
     fast_recovery_steps: Annotated[int, Field(ge=1, le=1000)]
     additive_step: Annotated[RateBps, Positive]
     hyper_step: Annotated[RateBps, Positive]
-    additive_rounds: Literal["one", "until-both"]  #: hpcc: one additive round, then hyper; paper: hyper once timer and byte counter both passed F
+    additive_rounds: Literal[
+        "one", "until-both"
+    ]  #: hpcc: one additive round, then hyper; paper: hyper once timer and byte counter both passed F
     min_rate: Annotated[RateBps, Positive]
     scale_with_rate: Annotated[RateBps, Positive] | None
 
@@ -111,9 +120,10 @@ class Ecn(_Section):
 class Pfc(_Section):
     """Priority flow control per ingress port and class.
 
-    The pause threshold is either dynamic, `(buffer - headroom - reserves - shared use) >> dynamic_shift`, or static (`xoff`, `xon`).
-    With `on: false` the switch is lossy, and the same threshold limits each egress queue (Choudhury and Hahne, IEEE/ACM ToN
-    1998, doi:10.1109/90.664262).
+    The pause threshold is either dynamic, `(buffer - headroom - reserves - shared use) >> dynamic_shift`, or static
+    (`xoff`, `xon`).
+    With `on: false` the switch is lossy, and the same threshold limits each egress queue (Choudhury and Hahne, IEEE/ACM
+    ToN 1998, doi:10.1109/90.664262).
     """
 
     on: bool
@@ -141,7 +151,9 @@ class Switch(_Section):
     ecn: Ecn
     pfc: Pfc
     ack_class: Literal["control", "data"]  #: the queue that ACKs and CNPs use in switches
-    background_priority: Literal["background", "data"] = "background"  #: its own queue below KV data, or KV data's queue
+    background_priority: Literal["background", "data"] = (
+        "background"  #: its own queue below KV data, or KV data's queue
+    )
 
 
 class Framing(_Section):
@@ -174,4 +186,6 @@ class NetworkSettings(_Section):
     switch: Switch
     framing: Framing
     load_balancing: LoadBalancing
-    watchdog: Annotated[DurationPs, Positive] = 1_000_000_000_000  #: simulated time without any progress of an unfinished flow
+    watchdog: Annotated[DurationPs, Positive] = (
+        1_000_000_000_000  #: simulated time without any progress of an unfinished flow
+    )

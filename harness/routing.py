@@ -1,6 +1,7 @@
 """Shortest-path ECMP routing: which ports a queue pair's packets take. Used by the packet and the fluid models alike.
 
-The hash is ours: a 64-bit finaliser (splitmix64: Steele et al., OOPSLA 2014, doi:10.1145/2660193.2660195) over the fields of the
+The hash is ours: a 64-bit finaliser (splitmix64: Steele et al., OOPSLA 2014, doi:10.1145/2660193.2660195) over the
+fields of the
 5-tuple that differ between RoCEv2 flows (source and destination address, UDP source port) and the switch's seed. Real
 switches hash the same fields, with functions that vendors do not publish.
 """
@@ -31,7 +32,9 @@ def mix64(x: int) -> int:
 
 
 def flow_key(src_port: int, dst_port: int, udp_sport: int) -> int:
-    """The hashed 5-tuple; addresses stand one to one for NIC ports, and destination port and protocol are constant in RoCEv2."""
+    """The hashed 5-tuple; addresses stand one to one for NIC ports, and destination port and protocol are constant in
+    RoCEv2.
+    """
     return mix64((src_port << 40) ^ (dst_port << 16) ^ udp_sport)
 
 
@@ -67,7 +70,9 @@ class Router:
         self._next_ports: dict[int, tuple[tuple[int, ...], ...]] = {}
 
     def next_ports(self, switch: int) -> tuple[tuple[int, ...], ...]:
-        """Per node, its egress ports on shortest paths towards `switch`, in increasing order; empty where there is none."""
+        """Per node, its egress ports on shortest paths towards `switch`, in increasing order; empty where there is
+        none.
+        """
         table = self._next_ports.get(switch)
         if table is None:
             table = self._next_ports[switch] = self._towards(switch)
@@ -86,7 +91,11 @@ class Router:
                     distance[peer] = distance[node] + 1
                     frontier.append(peer)
         return tuple(
-            tuple(p for p in topology.ports_of[n] if not self._is_host[self._peer_node[p]] and distance[self._peer_node[p]] == d - 1)
+            tuple(
+                p
+                for p in topology.ports_of[n]
+                if not self._is_host[self._peer_node[p]] and distance[self._peer_node[p]] == d - 1
+            )
             if (d := distance[n]) > 0
             else ()
             for n in range(len(topology.nodes))
@@ -135,10 +144,15 @@ class Router:
 
     def _no_path(self, src_port: int, dst_port: int) -> InputError:
         names = [self.topology.nodes[self.topology.port_node(p)].name for p in (src_port, dst_port)]
-        return InputError(f"no path from {names[0]} to {names[1]}; every two hosts must be connected through switches", source=f"topology {self.topology.name}")
+        return InputError(
+            f"no path from {names[0]} to {names[1]}; every two hosts must be connected through switches",
+            source=f"topology {self.topology.name}",
+        )
 
 
-def queue_pair_flows(flow: KVFlow, *, striping: Literal["single", "per-rank"], queue_pairs: int) -> tuple[QueuePairFlow, ...]:
+def queue_pair_flows(
+    flow: KVFlow, *, striping: Literal["single", "per-rank"], queue_pairs: int
+) -> tuple[QueuePairFlow, ...]:
     """Split a transfer over its queue pairs: `queue_pairs` on the first NIC (`single`) or on every NIC (`per-rank`).
 
     The bytes are shared as evenly as whole bytes allow, the larger shares first; an empty share makes no queue pair.
@@ -148,7 +162,9 @@ def queue_pair_flows(flow: KVFlow, *, striping: Literal["single", "per-rank"], q
         nics = nics[:1]
     lanes = [nic for nic in nics for _ in range(queue_pairs)]
     share, extra = divmod(flow.size_bytes, len(lanes))
-    salt = mix64(flow.path_seed & _MASK) ^ mix64(flow.id * 4 + ("control", "kv", "background").index(flow.traffic_class))
+    salt = mix64(flow.path_seed & _MASK) ^ mix64(
+        flow.id * 4 + ("control", "kv", "background").index(flow.traffic_class)
+    )
     flows = []
     for k, (src, dst) in enumerate(lanes):
         size = share + (k < extra)
@@ -165,11 +181,13 @@ def serialisation_ps(wire_bytes: int, rate_bps: int, rounding: Literal["ps", "ns
     return (2 * numerator + denominator) // (2 * denominator) * unit
 
 
-def ideal_fct_ps(topology: Topology, path: tuple[int, ...], reverse_path: tuple[int, ...], size_bytes: int, settings: NetworkSettings) -> int:
+def ideal_fct_ps(
+    topology: Topology, path: tuple[int, ...], reverse_path: tuple[int, ...], size_bytes: int, settings: NetworkSettings
+) -> int:
     """Completion time of a flow alone at line rate: from its start to the arrival of the ACK of its last byte [ps].
 
-    Every packet follows the one before it as closely as the links allow (store and forward): the last packet leaves link i when it
-    has arrived there whole and link i has finished the packet before it.
+    Every packet follows the one before it as closely as the links allow (store and forward): the last packet leaves
+    link i when it has arrived there whole and link i has finished the packet before it.
     """
     framing, payload = settings.framing, settings.transport.payload_bytes
     full, rest = divmod(size_bytes, payload)
@@ -182,8 +200,12 @@ def ideal_fct_ps(topology: Topology, path: tuple[int, ...], reverse_path: tuple[
     return finish
 
 
-def _train_end_ps(topology: Topology, path: tuple[int, ...], n_full: int, sizes: list[int], framing: Framing, payload: int) -> int:
-    """When the last packet of a back-to-back train (`n_full` full packets, then perhaps a short one) reaches the end of `path`."""
+def _train_end_ps(
+    topology: Topology, path: tuple[int, ...], n_full: int, sizes: list[int], framing: Framing, payload: int
+) -> int:
+    """When the last packet of a back-to-back train (`n_full` full packets, then perhaps a short one) reaches the end of
+    `path`.
+    """
     overhead = framing.data_overhead + framing.wire_gap
     first = 0  # arrival of the first full packet at the input of the present link
     last_full = 0  # and of the last full packet

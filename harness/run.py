@@ -269,7 +269,8 @@ class _Speed:
     bytes_per_flow: int
 
 
-#: Before anything was measured on this machine: scenarios/rag.yaml, quick, on one core of a 2-core x86-64 virtual machine
+#: Before anything was measured on this machine: scenarios/rag.yaml, quick, on one core of a 2-core x86-64 virtual
+#: machine
 #: took 11-13 M hops/s, or 15 k flows/s without packets; memory from runs with 290 k flows and with hardly any.
 _DEFAULT_SPEED = {
     "packet": _Speed(11e6, 330_000_000, 300),

@@ -89,7 +89,9 @@ class Topology:
 
     @cached_property
     def port_names(self) -> tuple[str, ...]:
-        """Per port ``"from->to"`` by node names; parallel links are told apart by ``#1``, ``#2``, ... after the name."""
+        """Per port ``"from->to"`` by node names; parallel links are told apart by ``#1``, ``#2``, ... after the
+        name.
+        """
         seen: dict[tuple[int, int], int] = {}
         names: list[str] = []
         for link in self.links:
@@ -98,7 +100,11 @@ class Topology:
             seen[pair] = k + 1
             tag = f"#{k}" if k else ""
             a, b = self.nodes[link.a].name, self.nodes[link.b].name
-            names += [f"{a}->{b}{tag}", f"{b}->{a}{tag}"] if link.a != link.b else [f"{a}.0->{a}.1{tag}", f"{a}.1->{a}.0{tag}"]
+            names += (
+                [f"{a}->{b}{tag}", f"{b}->{a}{tag}"]
+                if link.a != link.b
+                else [f"{a}.0->{a}.1{tag}", f"{a}.1->{a}.0{tag}"]
+            )
         return tuple(names)
 
 
@@ -145,7 +151,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class TierFacts:
-    """Per tier (index 0..3): bandwidth of one pair [bit/s] and one-way latency [ps]; 0 where the topology has no such tier."""
+    """Per tier (index 0..3): bandwidth of one pair [bit/s] and one-way latency [ps]; 0 where the topology has no such
+    tier.
+    """
 
     bandwidth_bps: tuple[int, int, int, int]
     latency_ps: tuple[int, int, int, int]
@@ -253,7 +261,8 @@ class NetworkSample:
     """Link counters at one moment, per port (direction that leaves it), cumulative since the start unless said.
 
     `tx_bytes` [n_ports, 3] wire bytes by traffic class; `marks` [n_ports] ECN marks; `paused_ps` [n_ports] time in
-    which PFC held at least one class; `queue_max_bytes` [n_ports] largest egress queue since the last sample that reset it.
+    which PFC held at least one class; `queue_max_bytes` [n_ports] largest egress queue since the last sample that reset
+    it.
     """
 
     now_ps: int

@@ -400,7 +400,8 @@ def test_background_stops_with_the_last_transfer(one_each: Cluster) -> None:
     (record,) = serve(one_each, [request(0, 0, 10, 1)], network=network, background=Flows(every_ps=MS // 2))
     assert record.last_token_ps == 31 * MS
     starts = [start for flow, start in network.flows if flow.traffic_class == "background"]
-    # Every half millisecond, handed over 10 ms ahead. The transfer ends at 20 ms, just after the flows up to 30 ms were handed over.
+    # Every half millisecond, handed over 10 ms ahead. The transfer ends at 20 ms, just after the flows up to 30 ms were
+    # handed over.
     assert starts == [k * MS // 2 for k in range(60)]
 
 

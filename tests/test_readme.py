@@ -9,11 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.conftest import PROJECT
 
 TEXT = (PROJECT / "README.md").read_text()
-FILES = {name: code for name, code in re.findall(r"In `([\w.]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL)}
-COMMANDS = {name: line.strip() for name in FILES for line in TEXT.splitlines() if name in line and line.startswith("    netkv-cosim")}
+FILES = dict(re.findall(r"In `([\w.]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL))
+COMMANDS = {
+    name: line.strip()
+    for name in FILES
+    for line in TEXT.splitlines()
+    if name in line and line.startswith("    netkv-cosim")
+}
 
 
 def test_every_example_has_a_command() -> None:
@@ -29,6 +35,8 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
     small = ["--requests", "4", "--out", str(tmp_path / "out"), "--set", "background=none"]
     if "--schedulers" not in words:
         small += ["--schedulers", "rr"]
-    done = subprocess.run([sys.executable, "-m", "harness", *words, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *words, *small], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "4/4" in done.stdout

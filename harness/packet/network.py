@@ -29,7 +29,8 @@ from harness.types import (
 #: Engines that can run the model, by the name that `simulator` takes.
 ENGINES = {"wheel": "kvnet::WheelSimulatorImpl", "ns3": "ns3::DefaultSimulatorImpl"}
 
-#: Reaction time of a PFC peer, as the bytes that it may still send at 100 Gb/s [bytes]. IEEE 802.1Qbb (802.3 annex 31B.3.7)
+#: Reaction time of a PFC peer, as the bytes that it may still send at 100 Gb/s [bytes]. IEEE 802.1Qbb (802.3 annex
+#: 31B.3.7)
 #: allows 60 quanta of 512 bit times at 10 Gb/s and more at higher rates; about 25 KB at 100 Gb/s.
 PFC_REACTION_BYTES_AT_100G = 25_000
 
@@ -38,17 +39,24 @@ _MAX_PACKETS = 2**32 - 1
 _MIB_ROW = 12
 
 
-def pfc_headroom_bytes(link: Link, settings: NetworkSettings) -> int:
-    """Headroom of a switch's ingress on `link` [bytes]: what may arrive after a pause was decided.
+def in_flight_bytes(link: Link, settings: NetworkSettings) -> int:
+    """What may still arrive on `link` after a pause was decided, at a peer that reacts at once [bytes].
 
-    2 x delay x rate + 2 frames + the PFC frame + the peer's reaction (IEEE 802.1Qbb, 802.3 annex 31B), or the number that is configured;
-    times `headroom_factor`.
+    2 x delay x rate + 2 frames + the PFC frame (IEEE 802.1Qbb, 802.3 annex 31B).
     """
-    pfc, framing = settings.switch.pfc, settings.framing
+    framing = settings.framing
+    frames = 2 * (settings.transport.payload_bytes + framing.data_overhead) + framing.pfc
+    return 2 * link.delay_ps * link.rate_bps // (8 * 10**12) + frames
+
+
+def pfc_headroom_bytes(link: Link, settings: NetworkSettings) -> int:
+    """Headroom of a switch's ingress on `link` [bytes].
+
+    What may be in flight and the peer's reaction, or the number that is configured; times `headroom_factor`.
+    """
+    pfc = settings.switch.pfc
     if pfc.headroom == "computed":
-        in_flight = 2 * link.delay_ps * link.rate_bps // (8 * 10**12)
-        frames = 2 * (settings.transport.payload_bytes + framing.data_overhead) + framing.pfc
-        headroom = in_flight + frames + PFC_REACTION_BYTES_AT_100G * link.rate_bps // 10**11
+        headroom = in_flight_bytes(link, settings) + PFC_REACTION_BYTES_AT_100G * link.rate_bps // 10**11
     else:
         headroom = pfc.headroom
     return int(headroom * pfc.headroom_factor)
@@ -63,7 +71,9 @@ def check(topology: Topology, settings: NetworkSettings) -> None:
     framing, switch = settings.framing, settings.switch
     frame = settings.transport.payload_bytes + framing.data_overhead
     if max(frame, framing.ack, framing.cnp, framing.pfc) > _MAX_FRAME_BYTES:
-        raise InputError(f"a frame of {frame} bytes is too long, allowed: up to {_MAX_FRAME_BYTES}", key="network.framing")
+        raise InputError(
+            f"a frame of {frame} bytes is too long, allowed: up to {_MAX_FRAME_BYTES}", key="network.framing"
+        )
     if switch.pfc.on:
         classes = 1 if switch.background_priority == "data" else 2
         for node in topology.nodes:
@@ -73,8 +83,8 @@ def check(topology: Topology, settings: NetworkSettings) -> None:
             need = classes * sum(pfc_headroom_bytes(link, settings) + switch.pfc.reserve for link in links)
             if need >= switch.buffer_bytes:
                 raise InputError(
-                    f"headroom and reserves of {node.name} come to {need} bytes ({len(links)} ports, {classes} lossless classes), "
-                    f"must be below buffer_bytes ({switch.buffer_bytes})",
+                    f"headroom and reserves of {node.name} come to {need} bytes ({len(links)} ports, {classes} "
+                    f"lossless classes), must be below buffer_bytes ({switch.buffer_bytes})",
                     key="network.switch.pfc.headroom",
                 )
 
@@ -84,15 +94,12 @@ def warnings(topology: Topology, settings: NetworkSettings) -> list[str]:
     pfc = settings.switch.pfc
     if not pfc.on:
         return ["PFC is off: packets are dropped when an egress queue reaches its share of the buffer"]
-    computed = settings.model_copy(update={"switch": settings.switch.model_copy(update={"pfc": pfc.model_copy(update={"headroom": "computed", "headroom_factor": 1.0})})})
-    # The reaction allowance is the standard's worst case; the peers modelled here react at once, so loss needs less than the rest.
     for link in topology.links:
-        if link.tier == 0:
-            continue
-        allowance = PFC_REACTION_BYTES_AT_100G * link.rate_bps // 10**11
-        have, need = pfc_headroom_bytes(link, settings), pfc_headroom_bytes(link, computed) - allowance
-        if have < need:
-            return [f"PFC headroom of {have} bytes is below the {need} bytes that may be in flight on a link at {link.rate_bps / 1e9:g} Gb/s: loss is possible"]
+        # The peers modelled here react at once: loss needs less than the standard's allowance for slow ones.
+        have, need = pfc_headroom_bytes(link, settings), in_flight_bytes(link, settings)
+        if have < need and link.tier != 0:
+            rate = f"{link.rate_bps / 1e9:g} Gb/s"
+            return [f"PFC headroom of {have} bytes is below the {need} bytes that {rate} may bring: loss is possible"]
     return []
 
 
@@ -125,7 +132,9 @@ class PacketNetwork:
     ) -> None:
         check(topology, settings)
         self._topology, self._settings, self._on_heartbeat = topology, settings, on_heartbeat
-        self._router = Router(topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch, pinned=pinned)
+        self._router = Router(
+            topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch, pinned=pinned
+        )
         self._pinned = pinned
         headers = (Path(settings.cc.header),) if settings.cc.header else ()
         self._kvnet = runtime.load(headers)
@@ -144,7 +153,11 @@ class PacketNetwork:
         p.windowScalesWithRate = s.transport.window == "rate_scaled"
         p.timeout, p.nackInterval = s.transport.timeout, s.transport.nack_interval
         p.cnpAsPacket, p.cnpInterval = s.cc.cnp_mode == "packet", s.cc.cnp_interval
-        p.bufferBytes, p.markAtEnqueue, p.ecnMaxProbability = s.switch.buffer_bytes, s.switch.ecn.at == "enqueue", s.switch.ecn.pmax
+        p.bufferBytes, p.markAtEnqueue, p.ecnMaxProbability = (
+            s.switch.buffer_bytes,
+            s.switch.ecn.at == "enqueue",
+            s.switch.ecn.pmax,
+        )
         pfc = s.switch.pfc
         p.pfc = pfc.on
         p.dynamicShift = -1 if pfc.dynamic_shift is None else pfc.dynamic_shift
@@ -198,7 +211,13 @@ class PacketNetwork:
         ecn = s.switch.ecn
         for link in self._topology.links:
             p = kvnet.LinkParameters()
-            p.nodeA, p.nodeB, p.rateBps, p.delayPs, p.lossRate = link.a, link.b, link.rate_bps, link.delay_ps, link.loss_rate
+            p.nodeA, p.nodeB, p.rateBps, p.delayPs, p.lossRate = (
+                link.a,
+                link.b,
+                link.rate_bps,
+                link.delay_ps,
+                link.loss_rate,
+            )
             p.ecnMinBytes = _scaled(ecn.kmin, link.rate_bps, ecn.scale_with_rate)
             p.ecnMaxBytes = _scaled(ecn.kmax, link.rate_bps, ecn.scale_with_rate)
             p.headroomBytes = pfc_headroom_bytes(link, s) if s.switch.pfc.on else 0
@@ -209,7 +228,8 @@ class PacketNetwork:
         fabric.Build(mix64(seed & (2**64 - 1)), s.watchdog)
         return fabric
 
-    # --- callbacks from the event loop ----------------------------------------------------------------------------------
+    # --- callbacks from the event loop
+    # ----------------------------------------------------------------------------------
 
     def _guard(self, call: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: Any) -> None:
@@ -239,7 +259,8 @@ class PacketNetwork:
             totals = self._fabric.GetTotals()
             self._on_heartbeat(Progress(self._fabric.Now(), totals.dataPackets, totals.dataHops))
 
-    # --- NetworkModel -----------------------------------------------------------------------------------------------------
+    # --- NetworkModel
+    # -----------------------------------------------------------------------------------------------------
 
     @property
     def now_ps(self) -> int:
@@ -258,7 +279,9 @@ class PacketNetwork:
         parts = queue_pair_flows(flow, striping=transport.striping, queue_pairs=transport.queue_pairs)
         assert parts, f"flow {flow.id} is empty"
         if parts[0].size_bytes // transport.payload_bytes >= _MAX_PACKETS:
-            raise InputError(f"a flow of {parts[0].size_bytes} bytes has more packets of {transport.payload_bytes} bytes than 2^32")
+            raise InputError(
+                f"a flow of {parts[0].size_bytes} bytes has more packets of {transport.payload_bytes} bytes than 2^32"
+            )
         index = TRAFFIC_CLASSES.index(flow.traffic_class)
         transfer = flow.id * len(TRAFFIC_CLASSES) + index
         if done is not None:
@@ -266,12 +289,21 @@ class PacketNetwork:
         for part in parts:
             if self._pinned is None:
                 self._fabric.StartFlow(
-                    transfer, index, part.src_port, part.dst_port, part.size_bytes, part.udp_sport, at_ps, done is not None
+                    transfer,
+                    index,
+                    part.src_port,
+                    part.dst_port,
+                    part.size_bytes,
+                    part.udp_sport,
+                    at_ps,
+                    done is not None,
                 )
             else:
                 forward = self._router.path(part.src_port, part.dst_port, part.udp_sport)
                 reverse = self._router.path(part.dst_port, part.src_port, part.udp_sport)
-                self._fabric.StartFlowOnPath(transfer, index, part.size_bytes, list(forward), list(reverse), at_ps, done is not None)
+                self._fabric.StartFlowOnPath(
+                    transfer, index, part.size_bytes, list(forward), list(reverse), at_ps, done is not None
+                )
 
     def sample(self, reset_peaks: bool = False) -> NetworkSample:
         self._fabric.Sample(reset_peaks)
@@ -307,7 +339,8 @@ class PacketNetwork:
         """The path that the C++ router gives a 5-tuple: the same as Router's."""
         return tuple(self._fabric.Path(src_port, dst_port, udp_sport))
 
-    # --- records ------------------------------------------------------------------------------------------------------------
+    # --- records
+    # ------------------------------------------------------------------------------------------------------------
 
     def _check_time(self, at_ps: int) -> None:
         assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
@@ -355,9 +388,14 @@ class PacketNetwork:
         flows = self._flows()
         stuck = np.flatnonzero(flows.end_ps < 0)
         names = self._topology.port_names
+
+        def host(port: int) -> str:
+            return names[port].split("->")[0]
+
         some = [
-            f"{TRAFFIC_CLASSES[flows.traffic_class[i]]} flow {flows.transfer_id[i]} ({names[flows.src_port[i]].split('->')[0]} to "
-            f"{names[flows.dst_port[i]].split('->')[0]}, {flows.acked_bytes[i]} of {flows.size_bytes[i]} bytes acknowledged)"
+            f"{TRAFFIC_CLASSES[flows.traffic_class[i]]} flow {flows.transfer_id[i]} "
+            f"({host(flows.src_port[i])} to {host(flows.dst_port[i])}, "
+            f"{flows.acked_bytes[i]} of {flows.size_bytes[i]} bytes acknowledged)"
             for i in stuck[:5]
         ]
         more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""

@@ -1,7 +1,7 @@
 """Loads ns-3 and the packet model: checks the machine, compiles the C++ once, and hands out its namespace.
 
-The library is cached by a hash of its sources, the ns3 wheel, the compiler and its flags, so that a process with a warm cache
-starts in well under a second.
+The library is cached by a hash of its sources, the ns3 wheel, the compiler and its flags, so that a process with a warm
+cache starts in well under a second.
 """
 
 from __future__ import annotations
@@ -37,16 +37,31 @@ SOURCES = (
 )
 
 #: No -march=native and no contraction of floating point: a result must not depend on the machine.
-FLAGS = ("-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-shared", "-ffp-contract=off", "-fno-semantic-interposition", "-fno-plt", "-Wl,-Bsymbolic")
+FLAGS = (
+    "-std=c++20",
+    "-O3",
+    "-DNDEBUG",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fno-semantic-interposition",
+    "-fno-plt",
+    "-Wl,-Bsymbolic",
+)
 
 NS3_MODULES = ("core", "network")
+
+BASELINE_DIR = Path(__file__).parent / "baseline"
+BASELINE_MODULES = ("core", "network", "internet", "point-to-point", "applications")
 
 
 def ns3_root() -> Path:
     """Directory of the ns3 wheel, which holds include/ and lib64/."""
     spec = importlib.util.find_spec("ns3")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("the package ns3 is not installed; `make venv` installs it, `netkv-cosim doctor` tells what else is missing")
+        raise InputError(
+            "the package ns3 is not installed; `make venv` installs it, `netkv-cosim doctor` tells what else is missing"
+        )
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -64,21 +79,6 @@ def compiler() -> str:
     return path
 
 
-def _unit(headers: Sequence[Path]) -> str:
-    includes = [f'#include "{name}.cc"' for name in SOURCES] + [f'#include "{h.name}"' for h in headers]
-    return "\n".join(includes) + "\n"
-
-
-def _key(headers: Sequence[Path], cxx: str) -> str:
-    digest = hashlib.sha256()
-    version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    for text in (version, importlib.metadata.version("ns3"), str(ns3_root()), *FLAGS):
-        digest.update(text.encode() + b"\0")
-    for path in [*sorted(MODEL_DIR.iterdir()), *headers]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:24]
-
-
 def build(headers: Sequence[Path] = ()) -> Path:
     """Path of the compiled model with the plug-in `headers` in it, compiled now if it is not cached.
 
@@ -89,37 +89,73 @@ def build(headers: Sequence[Path] = ()) -> Path:
     for header in headers:
         if not header.is_file():
             raise InputError(f"no such file: {header}", key="network.cc.header")
+    includes = [MODEL_DIR, *(h.resolve().parent for h in headers)]
+    unit = [f"{name}.cc" for name in SOURCES] + [h.name for h in headers]
+    try:
+        return _compile("kvnet", unit, [*MODEL_DIR.iterdir(), *headers], includes, NS3_MODULES)
+    except _CompilerError as error:
+        what = ", ".join(map(str, headers)) or "the packet model"
+        message = "\n  ".join([f"the C++ compiler rejects {what}:", *error.lines])
+        raise InputError(message, key="network.cc.header" if headers else "") from error
+
+
+def load_baseline() -> Any:
+    """The C++ namespace `kvnet` with RunStock in it: stock ns-3 devices, stack and applications, for comparison."""
+    library = _compile("stock", ["stock.cc"], list(BASELINE_DIR.iterdir()), [BASELINE_DIR], BASELINE_MODULES)
+    return _load(library, BASELINE_DIR, "stock.h")
+
+
+class _CompilerError(Exception):
+    def __init__(self, stderr: str) -> None:
+        lines = stderr.splitlines()
+        self.lines = [line for line in lines if "error:" in line][:8] or lines[-8:]
+
+
+def _compile(
+    name: str, unit: Sequence[str], sources: Sequence[Path], includes: Sequence[Path], modules: Sequence[str]
+) -> Path:
+    """Compile a translation unit that includes the files `unit`; cached by the hash of all that it depends on."""
     cxx = compiler()
-    target = cache_dir() / _key(headers, cxx) / "libkvnet.so"
+    target = cache_dir() / _key(sources, cxx) / f"lib{name}.so"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     root = ns3_root()
     with tempfile.TemporaryDirectory(dir=target.parent) as tmp:
-        unit, library = Path(tmp) / "kvnet.cc", Path(tmp) / target.name
-        unit.write_text(_unit(headers))
-        command = [cxx, *FLAGS, f"-I{MODEL_DIR}", f"-I{root / 'include'}"]
-        command += [f"-I{h.resolve().parent}" for h in headers]
-        command += [str(unit), "-o", str(library), f"-L{root / 'lib64'}", f"-Wl,-rpath,{root / 'lib64'}"]
-        command += [f"-lns3.44-{module}" for module in NS3_MODULES]
+        source, library = Path(tmp) / "unit.cc", Path(tmp) / target.name
+        source.write_text("".join(f'#include "{file}"\n' for file in unit))
+        command = [cxx, *FLAGS, *(f"-I{path}" for path in (*includes, root / "include"))]
+        command += [str(source), "-o", str(library), f"-L{root / 'lib64'}", f"-Wl,-rpath,{root / 'lib64'}"]
+        command += [f"-lns3.44-{module}" for module in modules]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            errors = [line for line in done.stderr.splitlines() if "error" in line][:8] or done.stderr.splitlines()[-8:]
-            what = "the C++ compiler rejects " + (", ".join(map(str, headers)) if headers else "the packet model")
-            raise InputError("\n  ".join([f"{what}:", *errors]), key="network.cc.header" if headers else "")
-        os.replace(library, target)
+            raise _CompilerError(done.stderr)
+        library.replace(target)
     return target
+
+
+def _key(sources: Sequence[Path], cxx: str) -> str:
+    digest = hashlib.sha256()
+    version = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    for text in (version, importlib.metadata.version("ns3"), str(ns3_root()), *FLAGS):
+        digest.update(text.encode() + b"\0")
+    for path in sorted(sources):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
 
 
 @lru_cache(maxsize=1)
 def load(headers: tuple[Path, ...] = ()) -> Any:
     """The C++ namespace `kvnet`. One set of plug-in headers a process: the library cannot be loaded twice."""
-    library = build(headers)
+    return _load(build(headers), MODEL_DIR, "fabric.h")
+
+
+def _load(library: Path, include: Path, header: str) -> Any:
     with _quiet_header_rebuild():
-        import cppyy  # noqa: PLC0415  (slow to import, and crashes where C++ headers are missing: only once build() has passed)
-    cppyy.add_include_path(str(MODEL_DIR))
+        import cppyy  # slow to import, and it crashes where the C++ headers are missing: only once _compile has passed
+    cppyy.add_include_path(str(include))
     cppyy.load_library(str(library))
-    cppyy.include("fabric.h")
+    cppyy.include(header)
     return cppyy.gbl.kvnet
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.packet.conftest import RunFlows
 
 from harness.config import build_cluster, load_network, load_scenario
 from harness.routing import Router, ideal_fct_ps
 from harness.types import Topology
+from tests.packet.conftest import RunFlows
 
 US = 1_000_000
 
@@ -15,8 +15,8 @@ US = 1_000_000
 def test_one_switch(three_hosts: Topology, run_flows: RunFlows) -> None:
     """Two 100 Gb/s links of 1 us; 2 packets of 4096 + 62 + 20 B at 80 ps/B = 334,240 ps each.
 
-    Both packets leave in 668,480 ps, the second crosses the first link (1 us), is sent again (334,240) and crosses the second (1 us); its
-    ACK of 86 B takes 6,880 ps and 1 us per link.
+    Both packets leave in 668,480 ps, the second crosses the first link (1 us), is sent again (334,240) and crosses the
+    second (1 us); its ACK of 86 B takes 6,880 ps and 1 us per link.
     """
     run = run_flows(three_hosts, [(0, 2, 8192)], "cc.use=none")
     assert run.fct_ps.tolist() == [668_480 + US + 334_240 + US + 2 * (6_880 + US)]
@@ -25,7 +25,8 @@ def test_one_switch(three_hosts: Topology, run_flows: RunFlows) -> None:
 def test_short_last_packet(three_hosts: Topology, run_flows: RunFlows) -> None:
     """One full packet and one of 1 + 82 = 83 B (6,640 ps), which waits at the switch for the full one to leave."""
     run = run_flows(three_hosts, [(0, 2, 4097)], "cc.use=none")
-    # The full packet reaches the switch at 334,240 + 1 us and leaves it by 668,480 + 1 us, after the short one has come.
+    # The full packet reaches the switch at 334,240 + 1 us and leaves it by 668,480 + 1 us, after the short one has
+    # come.
     assert run.fct_ps.tolist() == [668_480 + US + 6_640 + US + 2 * (6_880 + US)]
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.packet.conftest import RunFlows
 
 from harness.config import build_cluster, load_network, load_scenario
 from harness.errors import InputError, Interrupted
 from harness.packet.network import PacketNetwork
 from harness.routing import Router
 from harness.types import KVFlow, Topology
+from tests.packet.conftest import RunFlows
 
 US = 1_000_000
 
@@ -48,8 +48,8 @@ def test_done_runs_when_the_last_byte_is_acknowledged(three_hosts: Topology) -> 
 def test_tie_between_departure_and_arrival(three_hosts: Topology, run_flows: RunFlows) -> None:
     """Two line-rate trains meet at the switch with arrivals exactly at the times at which its port falls free.
 
-    Departures come first, so the queue never holds more than the other flow's packets; arrivals at one time come in the order in which
-    they were scheduled, here that of the flows' starts. Swapping the flows swaps their completion times.
+    Departures come first, so the queue never holds more than the other flow's packets; arrivals at one time come in the
+    order in which they were scheduled, here that of the flows' starts. Swapping the flows swaps their completion times.
     """
     flows = [(0, 4, 4096 * 50), (2, 4, 4096 * 50)]
     run = run_flows(three_hosts, flows, "cc.use=none")
@@ -162,7 +162,9 @@ def in_a_fresh_process(code: str, *arguments: str) -> str:
 
 
 def test_a_congestion_control_from_a_header(tmp_path: Path) -> None:
-    """A header outside the project, named by one configuration key, at half the line rate: twice the pace of 334,240 ps a packet."""
+    """A header outside the project, named by one configuration key, at half the line rate: twice the pace of 334,240 ps
+    a packet.
+    """
     (tmp_path / "half-rate.h").write_text(
         """
         #include "congestion-control.h"
@@ -177,8 +179,8 @@ def test_a_congestion_control_from_a_header(tmp_path: Path) -> None:
                                   ns3::MakeDoubleAccessor(&HalfRate::m_share), ns3::MakeDoubleChecker<double>(0, 1));
                 return tid;
             }
-            void Start(kvnet::RateControl& control, kvnet::SimTime) override { control.rateBps = m_share * control.lineRateBps; }
-            void OnCnp(kvnet::RateControl&, kvnet::SimTime) override {}
+            void Start(kvnet::RateControl& control, kvnet::SimTime) override { control.rateBps = m_share *
+            control.lineRateBps; } void OnCnp(kvnet::RateControl&, kvnet::SimTime) override {}
           private:
             double m_share;
         };
@@ -194,7 +196,8 @@ def test_a_congestion_control_from_a_header(tmp_path: Path) -> None:
         from harness.types import KVFlow, Link, Node, Topology
         nodes = (Node(0, "a", "host"), Node(1, "b", "host"), Node(2, "s", "switch"))
         topology = Topology("two", nodes, (Link(0, 0, 2, 10**11, 10**6, 1), Link(1, 1, 2, 10**11, 10**6, 1)))
-        settings = load_network(overrides=[f"cc.header={sys.argv[1]}", "cc.use=lab::HalfRate", "cc.attributes={Share: '0.5'}"])
+        plug_in = [f"cc.header={sys.argv[1]}", "cc.use=lab::HalfRate", "cc.attributes={Share: '0.5'}"]
+        settings = load_network(overrides=plug_in)
         network = PacketNetwork(topology, settings, seed=1)
         network.start(KVFlow(0, "kv", (0,), (2,), 4096 * 100), 0)
         print(network.run().flows.end_ps[0])
@@ -205,7 +208,9 @@ def test_a_congestion_control_from_a_header(tmp_path: Path) -> None:
 
 
 def test_devices_are_reachable_by_ns3_and_carry_its_packets() -> None:
-    """A stock packet socket across the fabric, beside RoCE: 3 packets of 1000 B arrive; device attributes by Config path."""
+    """A stock packet socket across the fabric, beside RoCE: 3 packets of 1000 B arrive; device attributes by Config
+    path.
+    """
     out = in_a_fresh_process(
         """
         from harness.config import load_network
@@ -226,8 +231,8 @@ def test_devices_are_reachable_by_ns3_and_carry_its_packets() -> None:
             received += p->GetSize() == 1000 && protocol == 0x88b5;
             return true;
         }
-        ns3::Ptr<ns3::NetDevice> Device(uint32_t node, uint32_t i) { return ns3::NodeList::GetNode(node)->GetDevice(i); }
-        void Send(uint32_t from, uint32_t to) {
+        ns3::Ptr<ns3::NetDevice> Device(uint32_t node, uint32_t i) { return ns3::NodeList::GetNode(node)->GetDevice(i);
+        } void Send(uint32_t from, uint32_t to) {
             Device(from, 0)->Send(ns3::Create<ns3::Packet>(1000), Device(to, 0)->GetAddress(), 0x88b5);
         }
         void SetUp() {

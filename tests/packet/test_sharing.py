@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conftest import make_eight_hosts
-from tests.packet.conftest import Run, RunFlows
 
 from harness.config import load_network
 from harness.errors import RunFailure
 from harness.metrics import jain_index
 from harness.packet.network import PacketNetwork, warnings
 from harness.types import KVFlow, Link, Node, Topology
+from tests.conftest import make_eight_hosts
+from tests.packet.conftest import Run, RunFlows
 
 GBPS = 10**9
 US = 1_000_000
@@ -93,10 +93,11 @@ def two_switches() -> Topology:
 
 
 def test_victim_of_head_of_line_blocking(run_flows: RunFlows) -> None:
-    """Hosts 0 and 5 send 45 Gb/s each and host 2 too, all into host 3; host 1 sends 45 Gb/s to host 2 and meets no full link.
+    """Hosts 0 and 5 send 45 Gb/s each and host 2 too, all into host 3; host 1 sends 45 Gb/s to host 2 and meets no full
+    link.
 
-    PFC pauses the link between the switches for the sake of host 3, and so slows host 1 to the pace of host 0, a third of host 3's
-    link; with PFC off host 1 is left alone.
+    PFC pauses the link between the switches for the sake of host 3, and so slows host 1 to the pace of host 0, a third
+    of host 3's link; with PFC off host 1 is left alone.
     """
     flows = [(0, 6, 30_000_000), (8, 6, 30_000_000), (4, 6, 30_000_000), (2, 4, 10_000_000)]
     common = ("cc.use=fixed", "cc.rate=45Gbps", "switch.buffer_bytes=1MB")
@@ -109,7 +110,9 @@ def test_victim_of_head_of_line_blocking(run_flows: RunFlows) -> None:
 
 
 def ring() -> tuple[Topology, dict[tuple[int, int], tuple[int, ...]]]:
-    """Four switches in a ring with a host each, and the clockwise path of two hops for every host to the one opposite."""
+    """Four switches in a ring with a host each, and the clockwise path of two hops for every host to the one
+    opposite.
+    """
     nodes = (*(Node(i, f"host{i}", "host") for i in range(4)), *(Node(4 + i, f"switch{i}", "switch") for i in range(4)))
     links = [Link(i, i, 4 + i, 100 * GBPS, US, 1) for i in range(4)]
     links += [Link(4 + i, 4 + i, 4 + (i + 1) % 4, 100 * GBPS, US, 2) for i in range(4)]
@@ -176,7 +179,9 @@ OVERRIDES = st.fixed_dictionaries(
 def test_limits_hold_whatever_is_configured(
     flows: list[tuple[int, int, int]], overrides: dict[str, object], seed: int, profile: str
 ) -> None:
-    """Bytes in are bytes out; no link above its rate; no flow faster than alone; no queue above the buffer; both engines agree."""
+    """Bytes in are bytes out; no link above its rate; no flow faster than alone; no queue above the buffer; both
+    engines agree.
+    """
     topology = make_eight_hosts()
     config = load_network(profile, overrides=[f"{k}={v}" for k, v in overrides.items()])
     results = []

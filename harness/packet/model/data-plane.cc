@@ -141,6 +141,7 @@ DataPlane::NewFlow()
     {
         Flow& flow = m_flowStorage.emplace_back();
         flow.timer.fire = &FireTimeout;
+        flow.cnpTimer.fire = &FireCnp;
         flow.plane = this;
         return &flow;
     }
@@ -981,10 +982,18 @@ DataPlane::ReceiveData(const Packet& packet, SimTime now)
         {
             flow.echo = true;
         }
-        else if (flow.lastCnp < 0 || now - flow.lastCnp >= m_parameters.cnpInterval)
+        else if (!flow.cnpPending)
         {
-            flow.lastCnp = now;
-            SendControl(flow, PacketKind::CNP, false, 0, now);
+            if (flow.lastCnp < 0 || now - flow.lastCnp >= m_parameters.cnpInterval)
+            {
+                SendCnp(flow, now);
+            }
+            else
+            {
+                flow.cnpPending = true;
+                ++flow.references;
+                Schedule(&flow.cnpTimer, flow.lastCnp + m_parameters.cnpInterval);
+            }
         }
     }
     if (packet.sequence > flow.expected) [[unlikely]]
@@ -1009,6 +1018,26 @@ DataPlane::ReceiveData(const Packet& packet, SimTime now)
         SendControl(flow, PacketKind::ACK, flow.echo, packet.sent, now);
         flow.echo = false;
     }
+}
+
+void
+DataPlane::SendCnp(Flow& flow, SimTime now)
+{
+    flow.lastCnp = now;
+    SendControl(flow, PacketKind::CNP, false, 0, now);
+}
+
+void
+DataPlane::FireCnp(Event* event)
+{
+    auto* flow = reinterpret_cast<Flow*>(reinterpret_cast<char*>(event) - offsetof(Flow, cnpTimer));
+    DataPlane* plane = flow->plane;
+    flow->cnpPending = false;
+    if (!flow->done)
+    {
+        plane->SendCnp(*flow, event->time);
+    }
+    plane->Unreference(flow);
 }
 
 void

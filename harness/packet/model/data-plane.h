@@ -99,6 +99,7 @@ class DataPlane
     void ReceiveData(const Packet& packet, SimTime now);
     void ReceiveAck(const Packet& packet, SimTime now);
     void ReceiveCnp(Flow& flow, SimTime now);
+    void SendCnp(Flow& flow, SimTime now);
     void SendControl(Flow& flow, PacketKind kind, bool echo, SimTime echoedTime, SimTime now);
     void SendFromHost(Port& port, Packet* packet, SimTime now);
     void GoBack(Flow& flow, SimTime now);
@@ -129,6 +130,7 @@ class DataPlane
     static void FireTransmit(Event* event);
     static void FireWake(Event* event);
     static void FireTimeout(Event* event);
+    static void FireCnp(Event* event);
 
     const NetworkParameters m_parameters;
     WheelSimulatorImpl* m_wheel{nullptr};

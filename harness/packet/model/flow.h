@@ -44,6 +44,8 @@ struct Flow
     uint32_t sinceAck{0};
     bool echo{false};          //!< a marked packet since the last ACK
     SimTime lastCnp{-1};
+    Event cnpTimer;            //!< end of the CNP interval in which a marked packet came
+    bool cnpPending{false};    //!< cnpTimer is scheduled
     SimTime lastNack{-1};
     uint32_t nackedAt{UINT32_MAX}; //!< `expected` when the last NACK was sent
 
