@@ -27,9 +27,8 @@ doi:10.1145/2999572.2999593):
 
   Small p: a = p tau R, alpha = p tau' R, b = c = 1/B, d = e = 1/(T R) give `approximation`.
 
-Left out: hyper increase, the line rate as a limit, what the queue's fluctuation does where the ramp of p ends (at Kmin, and
-most of all at Kmax, where p jumps to 1), and the correlation of increase events with the cut that they follow, which
-would add 2 to 5 % to the queue of the paper's set.
+Left out: hyper increase, the line rate as a limit, what the queue's fluctuation does where the ramp of p ends (at Kmin,
+and most of all at Kmax, where p jumps to 1), and that increase events follow a cut at fixed times.
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ class DcqcnParameters:
             kmax_bytes=ecn.kmax * ecn_scale,
             pmax=ecn.pmax,
             g=cc.g,
-            cnp_interval_s=cc.cnp_interval * 1e-12,
-            alpha_timer_s=cc.alpha_timer * 1e-12,
-            increase_timer_s=cc.increase_timer * 1e-12,
+            cnp_interval_s=cc.cnp_interval / 1e12,
+            alpha_timer_s=cc.alpha_timer / 1e12,
+            increase_timer_s=cc.increase_timer / 1e12,
             byte_counter_bytes=float(cc.byte_counter) if cc.byte_counter else math.inf,
             fast_recovery_steps=cc.fast_recovery_steps,
             additive_step_bps=cc.additive_step * step_scale,
@@ -145,6 +144,10 @@ def fixed_point(
     n_flows : flows that share the bottleneck.
     capacity_bps : of the bottleneck [bit/s].
     packet_bytes : of every packet, all that it takes on the wire [bytes].
+
+    Raises
+    ------
+    InputError : no marking probability from 1e-9 to 0.5 balances these parameters.
     """
     bits = 8 * packet_bytes
     rate = capacity_bps / bits / n_flows
@@ -162,7 +165,10 @@ def fixed_point(
         cuts, alpha, events, additive = parts(math.exp(log_p))
         return cuts**2 * alpha - step * rate * events * additive
 
-    p = math.exp(brentq(excess, math.log(_LEAST_P), math.log(_LARGEST_P), xtol=1e-13))
+    least, largest = math.log(_LEAST_P), math.log(_LARGEST_P)
+    if excess(least) >= 0 or excess(largest) <= 0:
+        raise InputError(f"no marking probability from {_LEAST_P} to {_LARGEST_P} balances {n_flows} flows")
+    p = math.exp(brentq(excess, least, largest, xtol=1e-13))
     cuts, alpha, _, additive = parts(p)
     return FixedPoint(
         n_flows=n_flows,

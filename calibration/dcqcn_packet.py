@@ -2,8 +2,8 @@
 
 To be held against `calibration.dcqcn_fluid`. The packets are those of the equations, 1000 bytes with nothing around
 them, and marks are made as packets leave the queue, as the equations have it: "ECN or Delay" (CoNEXT 2016,
-doi:10.1145/2999572.2999593) argues that a mark at egress reports the queue of now, not of a queueing time ago. Where
-marks are made at the enqueue, the paper's set has a limit cycle from N = 8 on (`dcqcn_fluid.integrate` has it at N = 10).
+doi:10.1145/2999572.2999593) argues that a mark at egress reports the queue of now, not of a queueing time ago. Marks
+at the enqueue bring the paper's set into a limit cycle at N = 10, in the equations (`dcqcn_fluid.integrate`) as here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ SECOND = 1_000_000_000_000  # [ps]
 
 PACKET_BYTES = 1000
 CAPACITY_BPS = 40 * GBPS
+
+#: The paper's ramp of the marking probability, 1 % over 195 KB, carried on above 200 KB instead of a jump to 1. The
+#: fixed point is the same; with the jump, the queue's fluctuation at N = 10 reaches it, and all flows are cut at once.
+RAMP_CARRIED_ON = ("switch.ecn.kmax=1955KB", "switch.ecn.pmax=0.1")
 
 
 def paper_settings(*overrides: str) -> NetworkSettings:

@@ -307,7 +307,8 @@ def _show(report: RunReport, display: _Display) -> int:
     console = display.console
     _print_schedulers(report, console)
     _print_measured(report, console)
-    console.print("counters: " + ", ".join(f"{name} {value:,}" for name, value in report.counters.items()))
+    for backend, counters in report.counters.items():
+        console.print(f"counters, {backend}: " + ", ".join(f"{name} {value:,}" for name, value in counters.items()))
     console.print(f"{report.status} in {_duration(report.wall_s)}; results in {report.out}", markup=False)
     for path in sorted(path for path in report.out.rglob("*") if path.is_file()):
         if "cells" not in path.parts and not path.name.startswith("."):
@@ -330,31 +331,43 @@ def _show(report: RunReport, display: _Display) -> int:
     return DONE
 
 
+#: Columns of the closing table after backend and scheduler: head, column of summary.csv, digits, factor.
+_SHOWN = (
+    ("TTFT\nmean ms", "ttft_mean_ms", 0, 1),
+    ("\np99 ms", "ttft_p99_ms", 0, 1),
+    ("transfer\nmean ms", "transfer_mean_ms", 0, 1),
+    ("TBT\nms", "tbt_mean_ms", 2, 1),
+    ("SLO\nmet %", "slo_attainment", 1, 100),
+    ("prefix\nhits %", "prefix_hit_share", 1, 100),
+    ("goodput\nGb/s", "goodput_gbps", 1, 1),
+)
+
+
 def _print_schedulers(report: RunReport, console: Console) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="means over seeds", title_justify="left", header_style="bold")
-    heads = ("backend", "scheduler", "completed", "TTFT mean [ms]", "TTFT p99 [ms]", "transfer [ms]", "TBT [ms]")
-    for i, head in enumerate((*heads, "SLO", "tier 0/1/2/3 [%]", "prefix hits [%]", "goodput [Gb/s]")):
-        table.add_column(head, justify="left" if i < 2 else "right")
+    narrow = console.width < 100
+    shown = _SHOWN[:-1] if narrow else _SHOWN
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 0 if narrow else 1))
+    table.add_column("\nbackend", no_wrap=True)
+    table.add_column("\nscheduler", overflow="fold")
+    for head in ("\ndone", *(head for head, *_ in shown), "tier %\n0/1/2/3"):
+        table.add_column(head, justify="right", no_wrap=True)
     groups = dict.fromkeys((row["backend"], row["scheduler"]) for row in report.summary)
     for backend, scheduler in groups:
         rows = [r for r in report.summary if (r["backend"], r["scheduler"]) == (backend, scheduler)]
-
-        def mean(name: str, rows: list[Mapping[str, Any]] = rows) -> float:
-            values = [r[name] for r in rows if r.get(name) is not None and r[name] == r[name]]
-            return sum(values) / len(values) if values else float("nan")
-
-        tiers = "/".join(_number(100 * mean(f"tier{t}_share"), 0) for t in range(4))
-        completed = f"{sum(r['completed'] for r in rows)}/{sum(r['requests'] for r in rows)}"
-        times = [_number(mean(n), d) for n, d in _SHOWN]
-        hits, goodput = _number(100 * mean("prefix_hit_share"), 1), _number(mean("goodput_gbps"), 1)
-        slo = _number(mean("slo_attainment"), 3)
-        table.add_row(backend, scheduler, completed, *times, slo, tiers, hits, goodput)
+        done = f"{sum(r['completed'] for r in rows)}/{sum(r['requests'] for r in rows)}"
+        figures = [_number(factor * _mean(rows, name), digits) for _, name, digits, factor in shown]
+        tiers = "/".join(_number(100 * _mean(rows, f"tier{t}_share"), 0) for t in range(4))
+        table.add_row(backend, scheduler, done, *figures, tiers)
     console.print(table)
 
 
-_SHOWN = (("ttft_mean_ms", 0), ("ttft_p99_ms", 0), ("transfer_mean_ms", 0), ("tbt_mean_ms", 2))
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Over the seeds that have the figure; NaN if none has."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return sum(values) / len(values) if values else float("nan")
 
 
 def _print_measured(report: RunReport, console: Console) -> None:

@@ -160,9 +160,7 @@ def ttft_by_scheduler(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panels(
-    n: int, width: float, height: float, *, columns: int = 4, sharex: bool = True
-) -> tuple[Figure, list[Axes]]:
+def _panels(n: int, width: float, height: float, *, columns: int = 4, sharex: bool = True) -> tuple[Figure, list[Axes]]:
     columns = min(n, columns)
     rows = -(-n // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")

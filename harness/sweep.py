@@ -419,7 +419,7 @@ class RunReport:
     cells: tuple[Mapping[str, Any], ...]
     summary: tuple[Mapping[str, Any], ...]
     comparison: tuple[Mapping[str, Any], ...]
-    counters: Mapping[str, int]
+    counters: Mapping[str, Mapping[str, int]]  #: per backend, over all cells
     wall_s: float
 
 
@@ -548,13 +548,14 @@ def _finish(
     results.write_csv(out / "summary.csv", results.SUMMARY_COLUMNS, summary)
     comparison = _comparison(cells, records)
     results.write_csv(out / "comparison.csv", results.COMPARISON_COLUMNS, comparison)
-    counters = results.add_counters(record["counters"] for record in records if "counters" in record)
+    parts = {b: [r["counters"] for r in records if r["backend"] == b and "counters" in r] for b in _backends(cells)}
+    counters = {backend: results.add_counters(part) for backend, part in parts.items()}
     manifest = {
         **manifest,
         "status": status,
         "wall_s": time.monotonic() - begun_s,
-        "packets": counters["data_packets"] + counters["ack_packets"],
-        "packet_hops": counters["data_hops"] + counters["control_hops"],
+        "packets": sum(c["data_packets"] + c["ack_packets"] for c in counters.values()),
+        "packet_hops": sum(c["data_hops"] + c["control_hops"] for c in counters.values()),
         "peak_memory_bytes": max(record["peak_memory_bytes"] for record in records),
         "counters": counters,
         "cells": records,
@@ -565,6 +566,10 @@ def _finish(
     return RunReport(
         out, status, tuple(records), tuple(summary), tuple(comparison), counters, time.monotonic() - begun_s
     )
+
+
+def _backends(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(cell.backend for cell in cells))
 
 
 def _record(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from harness.doctor import check_headers, describe_missing
 from harness.errors import InputError
 
 MODEL_DIR = Path(__file__).parent / "model"
@@ -119,6 +120,9 @@ def _compile(
     target = cache_dir() / _key(sources, cxx) / f"lib{name}.so"
     if target.exists():
         return target
+    missing = describe_missing([check_headers()])
+    if missing:
+        raise InputError(missing)
     target.parent.mkdir(parents=True, exist_ok=True)
     root = ns3_root()
     with tempfile.TemporaryDirectory(dir=target.parent) as tmp:

@@ -62,7 +62,7 @@ Swift::GetTypeId()
                           ns3::MakeDoubleAccessor(&Swift::m_maxDecrease),
                           ns3::MakeDoubleChecker<double>(0, 0.99))
             .AddAttribute("MinWindow",
-                          "Smallest window [packets]; 0.001 in section 3.4 of the paper.",
+                          "Smallest window [packets]; 0.001 in the paper.",
                           ns3::DoubleValue(0.001),
                           ns3::MakeDoubleAccessor(&Swift::m_minWindow),
                           ns3::MakeDoubleChecker<double>(1e-6))

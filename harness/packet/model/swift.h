@@ -9,22 +9,23 @@ namespace kvnet
 {
 
 /**
- * Swift: AIMD on the round-trip delay against a target (Kumar et al., SIGCOMM 2020, doi:10.1145/3387514.3406591, sections 3.1
- * to 3.5).
+ * Swift: AIMD on the round-trip delay against a target (Kumar et al., SIGCOMM 2020,
+ * doi:10.1145/3387514.3406591, section 3).
  *
- * Below the target the window grows by `AdditiveIncrease` packets a round trip; above it, at most once per round trip, it is
- * multiplied by max(1 - Beta (delay - target) / delay, 1 - MaxDecrease). The target grows with the switches on the path and
- * shrinks with the window.
+ * Below the target the window grows by `AdditiveIncrease` packets a round trip; above it, at most
+ * once per round trip, it is multiplied by max(1 - Beta (delay - target) / delay, 1 -
+ * MaxDecrease). The target grows with the switches on the path and shrinks with the window.
  *
- * The window of cwnd packets steers both of the sender's limits. `windowBytes` is the paper's: packets in flight. ACKs may
- * be coalesced here, so as many packets as an ACK may leave uncounted are added, or a small window would wait for an ACK
- * that nobody sends. The rate is cwnd per delay, at any cwnd; the paper paces only below one packet, where CPUs pay for
- * pacing, and lets ACKs be the clock above, which coalesced ACKs are not: they would send in bursts. In the steady state both
- * limits say the same.
+ * The window of cwnd packets steers both of the sender's limits. `windowBytes` is the paper's:
+ * packets in flight. ACKs may be coalesced here, so as many packets as an ACK may leave uncounted
+ * are added, or a small window would wait for an ACK that nobody sends. The rate is cwnd per
+ * delay, at any cwnd; the paper paces only below one packet, where CPUs pay for pacing, and lets
+ * ACKs be the clock above, which coalesced ACKs are not: they would send in bursts. With an
+ * ACK per packet both limits say the same in the steady state.
  *
- * Left out: the endpoint's delay and its own window, since simulated hosts answer at once; the reaction to retransmissions,
- * since what is lost in a lossless fabric is a matter of the transport; smoothing, since simulated time stamps have no noise.
- * CNPs are ignored.
+ * Left out: the endpoint's delay and its own window, since simulated hosts answer at once; the
+ * reaction to retransmissions, since what is lost in a lossless fabric is a matter of the
+ * transport; smoothing, since simulated time stamps have no noise. CNPs are ignored.
  */
 class Swift : public CongestionControl
 {
