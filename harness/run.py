@@ -269,9 +269,8 @@ class _Speed:
     bytes_per_flow: int
 
 
-#: Before anything was measured on this machine: scenarios/rag.yaml, quick, on one core of a 2-core x86-64 virtual
-#: machine
-#: took 11-13 M hops/s, or 15 k flows/s without packets; memory from runs with 290 k flows and with hardly any.
+#: Before anything was measured on this machine: scenarios/rag.yaml, quick, on one core of a 2-core virtual machine took
+#: 11-13 M hops/s, or 15 k flows/s without packets; memory from runs with 290 k flows and with hardly any.
 _DEFAULT_SPEED = {
     "packet": _Speed(11e6, 330_000_000, 300),
     "fluid": _Speed(15e3, 135_000_000, 470),
@@ -285,7 +284,7 @@ def estimate_cost(scenario: Scenario, backend: Backend, seed: int) -> Cost:
     """Expected packet-hops, seconds and memory of a cell, from its real requests and background flows.
 
     KV bytes are those left after the hits that random placement would have, carried over the mean path of all
-    pairs of prefill and decode instance; background flows run until the last request is served alone.
+    pairs of prefill and decode instance; background flows run until the last transfer.
 
     Raises
     ------
@@ -384,11 +383,10 @@ def _background_rates(background: Background, hops: _Hops, payload_bytes: int) -
 
 
 def _expected_end_s(parts: _Parts, kv_bytes_per_token: int) -> float:
-    """When the last request would be done, if each were alone and its transfer crossed the slowest tier."""
+    """When the last transfer would end, if each were alone and crossed the slowest tier."""
     slowest_bps = min(bps for bps in parts.tiers.bandwidth_bps if bps)
-    iteration_ps = parts.service_times.iteration_ps(1)
     return max(
-        (r.arrival_ps + parts.service_times.prefill_ps(r.input_tokens) + r.output_tokens * iteration_ps) / 1e12
+        (r.arrival_ps + parts.service_times.prefill_ps(r.input_tokens)) / 1e12
         + r.input_tokens * kv_bytes_per_token * 8 / slowest_bps
         for r in parts.requests
     )
