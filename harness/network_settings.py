@@ -62,8 +62,8 @@ class CongestionControl(_Section):
 
     `use` is `dcqcn`, `swift`, `none` (line rate), `fixed` (`rate`), or a TypeId name of the C++ class in `header`.
     `attributes` are those of the C++ class; `swift` takes all its values from there.
-    `scale_with_rate` is the link rate for which rate steps and byte counts are given: they scale with the
-    NIC's rate over it; null takes them as they are.
+    `scale_with_rate` is the link rate for which the rate steps are given: they scale with the NIC's rate over it; null
+    takes them as they are.
     """
 
     use: str
