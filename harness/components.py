@@ -136,7 +136,14 @@ def create(family: str, spec: object, context: Mapping[str, Any]) -> Any:
     parameters = _parameters(cls)
     configured = {name: parameters[name].read(value) for name, value in checked.params.items()}
     supplied = {name: context[name] for name in parameters if name in CONTEXT and name in context}
-    return cls(**configured, **supplied)
+    try:
+        return cls(**configured, **supplied)
+    except InputError:
+        raise
+    except Exception as error:
+        if ":" not in checked.use:
+            raise  # one of ours: a bug, not the user's mistake
+        raise InputError(f"cannot make {family} {checked.use!r}: {type(error).__name__}: {error}") from error
 
 
 def keys(family: str, use: str) -> tuple[str, ...]:
@@ -231,8 +238,10 @@ def _resolve(family: str, use: str) -> type[Any]:
         raise InputError(f'{unknown(family, use, FAMILIES[family])}, or "module:Class"')
     try:
         module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
-    except (ImportError, SyntaxError, FileNotFoundError) as error:
+    except (ImportError, FileNotFoundError) as error:
         raise InputError(f"cannot load {family} {use!r}: {error}") from error
+    except Exception as error:  # a plug-in's module may raise anything, and it is the user's to mend
+        raise InputError(f"cannot load {family} {use!r}: {type(error).__name__}: {error}") from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):
         own = [n for n, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__]

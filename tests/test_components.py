@@ -185,7 +185,14 @@ def test_plug_in_files_that_cannot_be_loaded(tmp_path: Path) -> None:
     )
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
-    assert refusal(f"{broken}:X").startswith(f"lab.yaml: part.use: cannot load sample '{broken}:X': invalid syntax")
+    assert refusal(f"{broken}:X").startswith(f"lab.yaml: part.use: cannot load sample '{broken}:X': SyntaxError")
+    failing = tmp_path / "failing.py"
+    failing.write_text("raise RuntimeError('out of order')\n")
+    assert refusal(f"{failing}:X").endswith(f"cannot load sample '{failing}:X': RuntimeError: out of order")
+    unmade = tmp_path / "unmade.py"
+    unmade.write_text("class X:\n    def __init__(self) -> None:\n        raise KeyError('key')\n")
+    with pytest.raises(InputError, match="cannot make sample '.*unmade.py:X': KeyError: 'key'"):
+        components.create("sample", f"{unmade}:X", {})
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "sample"])

@@ -94,24 +94,42 @@ WheelSimulatorImpl::Load(uint64_t slot)
     }
     const uint64_t index = slot & (N_SLOTS - 1);
     Slot& s = m_wheel[index];
-    m_next = 0;
-    m_due.assign(s.first, s.first + std::min(s.count, Slot::IN_PLACE));
-    if (s.count > Slot::IN_PLACE)
-    {
-        m_due.insert(m_due.end(), s.rest->begin(), s.rest->end());
-        s.rest->clear();
-    }
-    s.count = 0;
     m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
-    // A stable sort: events of equal time stay in the order in which they were scheduled.
-    if (m_due.size() > 48)
+    m_next = 0;
+    m_end = s.count;
+    s.count = 0;
+    if (m_due.size() < m_end)
     {
-        std::stable_sort(m_due.begin(), m_due.end(), [](const Due& a, const Due& b) {
+        m_due.resize(m_end);
+    }
+    // A stable insertion sort: events of equal time stay in the order in which they were scheduled.
+    const size_t inPlace = std::min<size_t>(m_end, Slot::IN_PLACE);
+    for (size_t i = 0; i < inPlace; ++i)
+    {
+        const Due due = s.first[i];
+        size_t j = i;
+        while (j > 0 && m_due[j - 1].time > due.time)
+        {
+            m_due[j] = m_due[j - 1];
+            --j;
+        }
+        m_due[j] = due;
+    }
+    if (m_end == inPlace)
+    {
+        return;
+    }
+    std::copy(s.rest->begin(), s.rest->end(), m_due.begin() + static_cast<std::ptrdiff_t>(inPlace));
+    s.rest->clear();
+    const auto end = m_due.begin() + static_cast<std::ptrdiff_t>(m_end);
+    if (m_end > 48)
+    {
+        std::stable_sort(m_due.begin(), end, [](const Due& a, const Due& b) {
             return a.time < b.time;
         });
         return;
     }
-    for (size_t i = 1; i < m_due.size(); ++i)
+    for (size_t i = inPlace; i < m_end; ++i)
     {
         const Due due = m_due[i];
         size_t j = i;
@@ -157,14 +175,14 @@ WheelSimulatorImpl::Run()
     m_stop = false;
     while (!m_stop)
     {
-        if (m_next == m_due.size() && !NextSlot())
+        if (m_next == m_end && !NextSlot())
         {
             break;
         }
-        while (m_next < m_due.size() && !m_stop)
+        while (m_next < m_end && !m_stop)
         {
             const Due due = m_due[m_next++];
-            if (m_next + 1 < m_due.size())
+            if (m_next + 1 < m_end)
             {
                 __builtin_prefetch(m_due[m_next + 1].event);
             }
@@ -178,7 +196,7 @@ WheelSimulatorImpl::Run()
 bool
 WheelSimulatorImpl::IsFinished() const
 {
-    return m_stop || (m_next == m_due.size() && m_far.empty() &&
+    return m_stop || (m_next == m_end && m_far.empty() &&
                       std::all_of(m_occupied.begin(), m_occupied.end(), [](uint64_t bits) {
                           return bits == 0;
                       }));

@@ -118,8 +118,9 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     std::array<Slot, N_SLOTS> m_wheel;
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
-    std::vector<Due> m_due; //!< the events of the current slot, sorted; those before m_next have run
+    std::vector<Due> m_due; //!< the events of the current slot in [m_next, m_end), sorted
     size_t m_next{0};
+    size_t m_end{0};
     uint64_t m_slot{0};   //!< the current slot's number since time 0
     uint64_t m_sequence{0}; //!< orders equal times in the heap
     SimTime m_now{0};
@@ -167,8 +168,11 @@ WheelSimulatorImpl::Insert(Event* event, SimTime time)
     }
     else if (ahead == 0)
     {
-        size_t i = m_due.size();
-        m_due.push_back({time, event});
+        if (m_end == m_due.size())
+        {
+            m_due.emplace_back();
+        }
+        size_t i = m_end++;
         while (i > m_next && m_due[i - 1].time > time)
         {
             m_due[i] = m_due[i - 1];
