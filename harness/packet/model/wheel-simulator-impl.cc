@@ -95,43 +95,40 @@ WheelSimulatorImpl::Load(uint64_t slot)
     const uint64_t index = slot & (N_SLOTS - 1);
     Slot& s = m_wheel[index];
     m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
-    m_next = 0;
-    m_end = s.count;
+    const size_t n = s.count;
     s.count = 0;
-    if (m_due.size() < m_end)
+    m_next = 0;
+    m_end = n;
+    if (m_due.size() < n + 2)
     {
-        m_due.resize(m_end);
+        m_due.resize(n + 2); // with room to look ahead
     }
-    // A stable insertion sort: events of equal time stay in the order in which they were scheduled.
-    const size_t inPlace = std::min<size_t>(m_end, Slot::IN_PLACE);
-    for (size_t i = 0; i < inPlace; ++i)
+    if (n > Slot::IN_PLACE)
     {
-        const Due due = s.first[i];
-        size_t j = i;
-        while (j > 0 && m_due[j - 1].time > due.time)
+        // Spread over finer slots by the next bits of the time: what is left to sort is nearly in order.
+        constexpr int FINE_BITS = 5;
+        const auto fine = [](const Due& due) {
+            return (static_cast<uint64_t>(due.time) >> (SLOT_SHIFT - FINE_BITS)) & ((1 << FINE_BITS) - 1);
+        };
+        std::array<uint32_t, 1 << FINE_BITS> place{};
+        const auto each = [&s](auto&& visit) {
+            std::for_each(s.first, s.first + Slot::IN_PLACE, visit);
+            std::for_each(s.rest->begin(), s.rest->end(), visit);
+        };
+        each([&](const Due& due) { ++place[fine(due)]; });
+        uint32_t before = 0;
+        for (uint32_t& count : place)
         {
-            m_due[j] = m_due[j - 1];
-            --j;
+            before += std::exchange(count, before);
         }
-        m_due[j] = due;
+        each([&](const Due& due) { m_due[place[fine(due)]++] = due; });
+        s.rest->clear();
     }
-    if (m_end == inPlace)
+    const Due* source = n > Slot::IN_PLACE ? m_due.data() : s.first;
+    // A stable insertion sort: events of equal time stay in the order in which they were scheduled.
+    for (size_t i = 0; i < n; ++i)
     {
-        return;
-    }
-    std::copy(s.rest->begin(), s.rest->end(), m_due.begin() + static_cast<std::ptrdiff_t>(inPlace));
-    s.rest->clear();
-    const auto end = m_due.begin() + static_cast<std::ptrdiff_t>(m_end);
-    if (m_end > 48)
-    {
-        std::stable_sort(m_due.begin(), end, [](const Due& a, const Due& b) {
-            return a.time < b.time;
-        });
-        return;
-    }
-    for (size_t i = inPlace; i < m_end; ++i)
-    {
-        const Due due = m_due[i];
+        const Due due = source[i];
         size_t j = i;
         while (j > 0 && m_due[j - 1].time > due.time)
         {
@@ -182,10 +179,7 @@ WheelSimulatorImpl::Run()
         while (m_next < m_end && !m_stop)
         {
             const Due due = m_due[m_next++];
-            if (m_next + 1 < m_end)
-            {
-                __builtin_prefetch(m_due[m_next + 1].event);
-            }
+            __builtin_prefetch(m_due[m_next + 1].event);
             m_now = due.time;
             ++m_count;
             due.event->fire(due.event);

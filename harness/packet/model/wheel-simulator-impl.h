@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <queue>
+#include <utility>
 #include <vector>
 
 namespace kvnet
@@ -118,7 +119,7 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     std::array<Slot, N_SLOTS> m_wheel;
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
-    std::vector<Due> m_due; //!< the events of the current slot in [m_next, m_end), sorted
+    std::vector<Due> m_due{2}; //!< the events of the current slot in [m_next, m_end), sorted
     size_t m_next{0};
     size_t m_end{0};
     uint64_t m_slot{0};   //!< the current slot's number since time 0
@@ -168,7 +169,7 @@ WheelSimulatorImpl::Insert(Event* event, SimTime time)
     }
     else if (ahead == 0)
     {
-        if (m_end == m_due.size())
+        if (m_end + 2 == m_due.size())
         {
             m_due.emplace_back();
         }
