@@ -146,11 +146,8 @@ def measure(name: str, payload_bytes: int, ack_every: int, repeats: int) -> dict
     }
 
 
-def measure_baseline(name: str, payload_bytes: int) -> dict[str, Any]:
-    """The same fabric, paths and flows on stock ns-3 devices with UDP, in this process.
-
-    Flows are a BASELINE_SHARE-th as long: the speed does not depend on it.
-    """
+def run_stock(name: str, payload_bytes: int, *, share: int, engine: str = "ns3::DefaultSimulatorImpl") -> Any:
+    """One of the workloads on stock ns-3 devices with UDP, on the same fabric and paths; flows are 1/`share` as long."""
     from harness.packet import runtime
 
     stock = runtime.load_baseline()
@@ -163,15 +160,19 @@ def measure_baseline(name: str, payload_bytes: int) -> dict[str, Any]:
         cxx_links.append(row)
     cxx_flows = []
     for i, (source, destination, size) in enumerate(flows):
-        (part,) = queue_pair_flows(
-            KVFlow(i, "kv", (source,), (destination,), size // BASELINE_SHARE), striping="single", queue_pairs=1
-        )
+        flow = KVFlow(i, "kv", (source,), (destination,), size // share)
+        (part,) = queue_pair_flows(flow, striping="single", queue_pairs=1)
         ports = router.path(part.src_port, part.dst_port, part.udp_sport)
         row = stock.StockFlow()
         row.path = [fabric.port_node(p) for p in ports] + [fabric.port_node(ports[-1] ^ 1)]
         row.packets = -(-part.size_bytes // payload_bytes)
         cxx_flows.append(row)
-    result = stock.RunStock(len(fabric.nodes), cxx_links, cxx_flows, payload_bytes)
+    return stock.RunStock(len(fabric.nodes), cxx_links, cxx_flows, payload_bytes, engine)
+
+
+def measure_baseline(name: str, payload_bytes: int) -> dict[str, Any]:
+    """What a user would otherwise run, measured in this process. The speed does not depend on the length of the flows."""
+    result = run_stock(name, payload_bytes, share=BASELINE_SHARE)
     return {
         "workload": name,
         "payload_bytes": payload_bytes,

@@ -1,6 +1,7 @@
 #include "stock.h"
 
 #include "ns3/data-rate.h"
+#include "ns3/global-value.h"
 #include "ns3/inet-socket-address.h"
 #include "ns3/internet-stack-helper.h"
 #include "ns3/ipv4-address-helper.h"
@@ -12,6 +13,7 @@
 #include "ns3/simulator.h"
 #include "ns3/string.h"
 #include "ns3/udp-client-server-helper.h"
+#include "ns3/udp-server.h"
 #include "ns3/uinteger.h"
 
 #include <ctime>
@@ -24,13 +26,16 @@ StockResult
 RunStock(uint32_t nodes,
          const std::vector<StockLink>& links,
          const std::vector<StockFlow>& flows,
-         uint32_t payloadBytes)
+         uint32_t payloadBytes,
+         const std::string& engine)
 {
     using namespace ns3;
     if (Time::GetResolution() != Time::PS)
     {
         Time::SetResolution(Time::PS);
     }
+    Simulator::Destroy();
+    GlobalValue::Bind("SimulatorImplementationType", StringValue(engine));
     NodeContainer all;
     all.Create(nodes);
     InternetStackHelper stack;
@@ -58,6 +63,7 @@ RunStock(uint32_t nodes,
         }
     }
     Ipv4StaticRoutingHelper routing;
+    std::map<uint32_t, Ptr<UdpServer>> servers;
     constexpr uint16_t PORT = 4791;
     for (const StockFlow& flow : flows)
     {
@@ -78,8 +84,13 @@ RunStock(uint32_t nodes,
         // 30 bytes of IP, UDP and point-to-point headers.
         client.SetAttribute("Interval", TimeValue(rate.Get().CalculateBytesTxTime(payloadBytes + 30)));
         client.Install(all.Get(flow.path.front())).Start(Time(0));
-        UdpServerHelper server(PORT);
-        server.Install(all.Get(destination)).Start(Time(0));
+        if (!servers.contains(destination))
+        {
+            UdpServerHelper server(PORT);
+            const ApplicationContainer installed = server.Install(all.Get(destination));
+            installed.Start(Time(0));
+            servers[destination] = DynamicCast<UdpServer>(installed.Get(0));
+        }
     }
     StockResult result;
     Simulator::Stop(Seconds(10));
@@ -87,6 +98,10 @@ RunStock(uint32_t nodes,
     Simulator::Run();
     result.cpuSeconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
     result.events = Simulator::GetEventCount();
+    for (const auto& [destination, server] : servers)
+    {
+        result.received += server->GetReceived();
+    }
     for (const Ptr<PointToPointNetDevice>& device : devices)
     {
         const Ptr<Queue<Packet>> queue = device->GetQueue();
