@@ -80,6 +80,29 @@ WheelSimulatorImpl::Add(uint32_t context, SimTime time, ns3::EventImpl* event)
     return general->uid;
 }
 
+[[gnu::noinline]] void
+WheelSimulatorImpl::Spread(Slot& s)
+{
+    // Spread over finer slots by the next bits of the time: what is left to sort is nearly in order.
+    constexpr int FINE_BITS = 5;
+    const auto fine = [](const Due& due) {
+        return (static_cast<uint64_t>(due.time) >> (SLOT_SHIFT - FINE_BITS)) & ((1 << FINE_BITS) - 1);
+    };
+    std::array<uint32_t, 1 << FINE_BITS> place{};
+    const auto each = [&s](auto&& visit) {
+        std::for_each(s.first, s.first + Slot::IN_PLACE, visit);
+        std::for_each(s.rest->begin(), s.rest->end(), visit);
+    };
+    each([&](const Due& due) { ++place[fine(due)]; });
+    uint32_t before = 0;
+    for (uint32_t& count : place)
+    {
+        before += std::exchange(count, before);
+    }
+    each([&](const Due& due) { m_due[place[fine(due)]++] = due; });
+    s.rest->clear();
+}
+
 void
 WheelSimulatorImpl::Load(uint64_t slot)
 {
@@ -103,28 +126,12 @@ WheelSimulatorImpl::Load(uint64_t slot)
     {
         m_due.resize(n + 2); // with room to look ahead
     }
+    const Due* source = s.first;
     if (n > Slot::IN_PLACE)
     {
-        // Spread over finer slots by the next bits of the time: what is left to sort is nearly in order.
-        constexpr int FINE_BITS = 5;
-        const auto fine = [](const Due& due) {
-            return (static_cast<uint64_t>(due.time) >> (SLOT_SHIFT - FINE_BITS)) & ((1 << FINE_BITS) - 1);
-        };
-        std::array<uint32_t, 1 << FINE_BITS> place{};
-        const auto each = [&s](auto&& visit) {
-            std::for_each(s.first, s.first + Slot::IN_PLACE, visit);
-            std::for_each(s.rest->begin(), s.rest->end(), visit);
-        };
-        each([&](const Due& due) { ++place[fine(due)]; });
-        uint32_t before = 0;
-        for (uint32_t& count : place)
-        {
-            before += std::exchange(count, before);
-        }
-        each([&](const Due& due) { m_due[place[fine(due)]++] = due; });
-        s.rest->clear();
+        Spread(s);
+        source = m_due.data();
     }
-    const Due* source = n > Slot::IN_PLACE ? m_due.data() : s.first;
     // A stable insertion sort: events of equal time stay in the order in which they were scheduled.
     for (size_t i = 0; i < n; ++i)
     {

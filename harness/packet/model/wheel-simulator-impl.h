@@ -115,6 +115,8 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     void Append(Event* event, SimTime time, uint64_t slot);
     bool NextSlot();
     void Load(uint64_t slot);
+    /** Copy a full slot's events to m_due, nearly in order of time. */
+    void Spread(Slot& s);
 
     std::array<Slot, N_SLOTS> m_wheel;
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
