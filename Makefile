@@ -11,7 +11,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 FLAGS = $(if $(filter-out 0,$(QUICK)),--quick) $(if $(JOBS),--jobs $(JOBS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT)) $(ARGS)
 
-.PHONY: help venv scenario-rag scenario-chatbot scenario-long-context test lint bench clean FORCE
+.PHONY: help venv scenario-rag scenario-chatbot scenario-long-context test lint validate bench clean FORCE
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: venv  ## run the tests; ARGS='-m "not slow"' leaves out the long ones
 
 lint: venv  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+validate: venv  ## hold the packet model against closed forms, theory and reference figures
+	$(BIN)/netkv-cosim validate $(if $(OUT),--out $(OUT)) $(ARGS)
 
 bench: venv  ## speed of the packet model on this machine
 	$(BIN)/netkv-cosim bench $(ARGS)

@@ -147,7 +147,7 @@ def measure(name: str, payload_bytes: int, ack_every: int, repeats: int) -> dict
 
 
 def run_stock(name: str, payload_bytes: int, *, share: int, engine: str = "ns3::DefaultSimulatorImpl") -> Any:
-    """One of the workloads on stock ns-3 devices with UDP, on the same fabric and paths; flows are 1/`share` as long."""
+    """A workload on stock ns-3 devices with UDP, on the same fabric and paths; flows are 1/`share` as long."""
     from harness.packet import runtime
 
     stock = runtime.load_baseline()
@@ -171,7 +171,7 @@ def run_stock(name: str, payload_bytes: int, *, share: int, engine: str = "ns3::
 
 
 def measure_baseline(name: str, payload_bytes: int) -> dict[str, Any]:
-    """What a user would otherwise run, measured in this process. The speed does not depend on the length of the flows."""
+    """What a user would otherwise run, measured in this process. Its speed does not depend on the flows' length."""
     result = run_stock(name, payload_bytes, share=BASELINE_SHARE)
     return {
         "workload": name,

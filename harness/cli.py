@@ -7,13 +7,15 @@ imported by the commands that need them.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from calibration import validate
     from harness.sweep import Cell, RunReport
 
 DONE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -100,7 +103,40 @@ def _parser() -> _Parser:
     sub.add_argument("--quick", action="store_true", help="small but real: what the scenario's quick block says")
     sub.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set any key")
     sub.add_argument("--resume", action="store_true", help="go on with a run, leaving out the cells that are complete")
+    sub.add_argument(
+        "--trace-port", action="append", default=[], metavar="PORT", help="record queue, rate and pauses, as tor0->agg1"
+    )
+    sub.add_argument(
+        "--pcap",
+        action="append",
+        default=[],
+        metavar="LINK",
+        help="write the frames of tor0->agg1, or of both directions of tor0-agg1, to OUT/pcap",
+    )
+    sub.add_argument(
+        "--pcap-payload", metavar="BYTES", help="kept of every frame beside its headers, such as 4096 (default: 0)"
+    )
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/<scenario>/<time>-<config>")
+
+    sub = add("flows", _flows, "run a plain list of flows, without the co-simulation")
+    sub.add_argument("--topology", required=True, metavar="FILE", help="YAML, a preset's name, or HPCC text")
+    sub.add_argument("--flows", required=True, type=Path, metavar="FILE", help="HPCC text, or CSV: flow_id,src,dst,...")
+    sub.add_argument("--profile", metavar="NAME", help="network settings: a name or a YAML file (see: list profile)")
+    sub.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="any key below network"
+    )
+    sub.add_argument("--payload", type=_count, metavar="BYTES", help="of a full packet")
+    sub.add_argument("--seed", type=int, default=1, metavar="N", help="of path hashes and marks (default: 1)")
+    sub.add_argument("--paths", type=Path, metavar="FILE", help="CSV of paths, with --set load_balancing.use=pinned")
+    sub.add_argument(
+        "--trace-port", action="append", default=[], metavar="PORT", help="record queue, rate and pauses, as tor0->agg1"
+    )
+    sub.add_argument("--trace-interval", default="10us", metavar="TIME", help="finest resolution of it (default: 10us)")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/flows/<time>-<config>")
+
+    sub = add("validate", _validate, "hold the packet model against closed forms, theory and reference figures")
+    sub.add_argument("--jobs", type=_count, default=2, metavar="N", help="processes at a time (default: 2)")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/validate/<time>")
 
     sub = add("bench", _bench, "measure the speed of the packet model on this machine")
     sub.add_argument("--workload", action="append", choices=("W1", "W2", "W3", "W4", "rag"), help="default: all")
@@ -142,17 +178,17 @@ def _run(options: argparse.Namespace) -> int:
         seeds=options.seeds,
         backend=options.backend,
         fluid=options.fluid,
+        trace_ports=options.trace_port,
+        pcap=options.pcap,
+        pcap_payload=options.pcap_payload,
         quick=options.quick,
     )
     out = options.out or sweep.find_directory(scenario, Path("results"), resume=options.resume)
     jobs = options.jobs or len(os.sched_getaffinity(0))
     display = _Display(_console(sys.stdout), jobs)
-    notice = threading.Timer(1.0, display.console.print, ("compiling the packet model (once, about half a minute)",))
-    notice.start()
-    try:
+    with _compiling(display.console):
         run.build_network_model(scenario)
-    finally:
-        notice.cancel()
+    _warn(run.network_warnings(scenario))
     try:
         report = sweep.run_scenario(
             scenario,
@@ -185,6 +221,22 @@ def _console(stream: TextIO) -> Console:
 
     # Without a terminal rich assumes 80 columns, too narrow for the tables.
     return Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=not stream.isatty())
+
+
+@contextmanager
+def _compiling(console: Console) -> Iterator[None]:
+    """Say what takes so long, if the packet model is not compiled yet."""
+    notice = threading.Timer(1.0, console.print, ("compiling the packet model (once, about half a minute)",))
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
+def _warn(texts: Sequence[str]) -> None:
+    for text in texts:
+        print(f"netkv-cosim: warning: {text}", file=sys.stderr, flush=True)
 
 
 class _Display:
@@ -286,6 +338,8 @@ class _Display:
 
 
 def _cost_lines(pending: Sequence[Cell], jobs: int) -> list[str]:
+    from harness.packet import capture
+
     lines = []
     for backend in dict.fromkeys(cell.backend for cell in pending):
         costs = [cell.cost for cell in pending if cell.backend == backend]
@@ -300,6 +354,13 @@ def _cost_lines(pending: Sequence[Cell], jobs: int) -> list[str]:
             f"expected, {backend}: {n} cells, {what}, {_duration(mean_s)} CPU a cell, {_duration(wall_s)} with "
             f"{min(jobs, n)} at a time, {memory / 1e6:,.0f} MB a process"
         )
+        scenario = pending[0].scenario
+        if backend == "packet" and scenario.pcap:
+            largest = capture.largest_bytes(max(c.data_packets for c in costs), scenario.pcap_payload)
+            lines.append(
+                f"captures: {' '.join(scenario.pcap)} of every cell, up to {_short(largest)}B a direction; a file ends "
+                f"at {_short(capture.LIMIT_BYTES)}B"
+            )
     return lines
 
 
@@ -387,6 +448,133 @@ def _print_measured(report: RunReport, console: Console) -> None:
             f"measured, {backend} (expected): {len(cells)} cells, {work}, {seconds / len(cells):.1f} CPU s a cell "
             f"({expected_s / len(cells):.1f}), {memory / 1e6:,.0f} MB a process ({expected_memory / 1e6:,.0f})"
         )
+
+
+# --- flows, validate --------------------------------------------------------------------------------------------------
+
+
+def _flows(options: argparse.Namespace) -> int:
+    from harness import flows
+    from harness.config import load_network, load_topology, port_ids
+    from harness.packet import network, runtime
+    from harness.types import Progress
+    from harness.units import parse_duration
+    from harness.validation import located
+
+    topology = load_topology(options.topology)
+    settings = load_network(options.profile, overrides=options.overrides, payload_bytes=options.payload)
+    flow_list = flows.read_flow_list(options.flows, topology)
+    paths = None if options.paths is None else flows.read_paths(options.paths, topology, flow_list)
+    flows.check(topology, settings, paths)
+    with located("--trace-port"):
+        ports = port_ids(topology, options.trace_port)
+    with located(f"--trace-interval {options.trace_interval}"):
+        trace_interval_ps = parse_duration(options.trace_interval)
+        if trace_interval_ps == 0:
+            raise InputError("must be above 0")
+    console = _console(sys.stdout)
+    with _compiling(console):
+        runtime.build(() if settings.cc.header is None else (Path(settings.cc.header),))
+    _warn(network.warnings(topology, settings))
+    n = len(flow_list)
+    size = _short(sum(flow.size_bytes for flow in flow_list))
+    console.print(f"{n} flows, {size}B, on {topology.name}; profile {settings.profile}, seed {options.seed}")
+    begun_s = time.monotonic()
+    with console.status("starting") as status:
+
+        def progress(done: Progress) -> None:
+            status.update(f"{_short(done.data_packets)} packets, {done.now_ps / 1e9:.3f} ms simulated")
+
+        outcome = flows.run(
+            topology,
+            flow_list,
+            settings,
+            seed=options.seed,
+            paths=paths,
+            trace_ports=ports,
+            trace_interval_ps=trace_interval_ps,
+            on_progress=progress if console.is_terminal else None,
+        )
+    config = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:8]
+    out = options.out or Path("results") / "flows" / f"{time.strftime('%Y%m%d-%H%M%S')}-{config}"
+    command = shlex.join(["netkv-cosim", *sys.argv[1:]])
+    flows.write(out, topology, flow_list, settings, outcome, seed=options.seed, command=command)
+    _print_flows(flows.fct_rows(flow_list, outcome), console)
+    totals = flows.totals_row(outcome.network)
+    console.print("counters: " + ", ".join(f"{name} {value:,}" for name, value in totals.items()))
+    console.print(f"{outcome.status} in {_duration(time.monotonic() - begun_s)}; results in {out}", markup=False)
+    if outcome.status == "interrupted":
+        return _fail(INTERRUPTED, f"interrupted; what was recorded is in {out}")
+    if outcome.status == "failed":
+        return _fail(FAILED, f"{outcome.message}; what was recorded is in {out}")
+    return DONE
+
+
+def _print_flows(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    done = [row for row in rows if "fct_us" in row]
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for head in (f"{len(done)} of {len(rows)} flows done", "mean", "median", "p99", "max"):
+        table.add_column(head, justify="left" if " of " in head else "right", no_wrap=True)
+    for name, text in (("fct_us", "FCT us"), ("ideal_fct_us", "ideal FCT us"), ("slowdown", "slowdown")):
+        values = sorted(row[name] for row in done)
+        if values:
+            ranks = (values[min(len(values) - 1, int(q * len(values)))] for q in (0.5, 0.99))
+            figures = (sum(values) / len(values), *ranks, values[-1])
+            table.add_row(text, *(_number(value, 3) for value in figures))
+    console.print(table)
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from calibration import validate
+    from harness.packet import runtime
+
+    console = _console(sys.stdout)
+    with _compiling(console):
+        runtime.build()
+    out = options.out or Path("results") / "validate" / time.strftime("%Y%m%d-%H%M%S")
+    begun_s = time.monotonic()
+
+    def done(name: str, rows: Sequence[validate.Row], left: int) -> None:
+        failed = sum(row.failed for row in rows)
+        what = f"{failed} of {len(rows)} FAILED" if failed else f"{len(rows)} passed"
+        console.print(f"[{time.monotonic() - begun_s:4.0f} s] {name}: {what}, {left} to go", markup=False)
+
+    rows = validate.run(jobs=options.jobs, on_done=done)
+    path = validate.write(out, rows)
+    _print_validation(rows, console)
+    failed = [row for row in rows if row.failed]
+    judged = sum(row.judged for row in rows)
+    missed = sum(row.verdict == "missed" for row in rows)
+    seconds = _duration(time.monotonic() - begun_s)
+    console.print(
+        f"{judged - len(failed) - missed} of {judged} rows pass, {missed} known to miss (see its note), "
+        f"{len(rows) - judged} are reported only; {seconds}; see {path}",
+        markup=False,
+    )
+    if failed:
+        return _fail(FAILED, f"{len(failed)} of {judged} rows failed: {', '.join(row.case for row in failed)}")
+    return DONE
+
+
+def _print_validation(rows: Sequence[validate.Row], console: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for head in ("row", "case", "expected", "got", "tolerance", "source", "pass"):
+        table.add_column(head, justify="right" if head in ("row", "expected", "got") else "left", overflow="fold")
+    for row in rows:
+        verdict = Text(row.verdict, "" if not row.judged else "green" if row.passed else "bold red")
+        cells = (str(row.row), row.case, row.expected, row.got, row.tolerance, row.source)
+        table.add_row(*(Text(cell) for cell in cells), verdict)
+    console.print(table)
+    for row in rows:
+        if row.note and not (row.passed and row.judged):
+            console.print(f"{row.case}: {row.note}", markup=False)
 
 
 # --- bench, trace, list, doctor ---------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     "background": {
         "none": "harness.backgrounds.poisson:NoBackground",
         "poisson": "harness.backgrounds.poisson:PoissonBackground",
+        "ns3-tcp": "harness.backgrounds.tcp:TcpBackground",
     },
     "placement": {
         "prefill-racks": "topologies.placement:PrefillRacks",

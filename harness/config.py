@@ -6,6 +6,7 @@ number in base 10 is a number in base 10 (YAML 1.2), so that a key `on` stays a 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
@@ -36,6 +37,7 @@ from harness.components import FAMILIES, ComponentSpec
 from harness.errors import InputError
 from harness.fluid import MODELS
 from harness.network_settings import NetworkSettings
+from harness.packet import capture
 from harness.routing import Router
 from harness.types import Cluster, TierFacts, Topology
 from harness.units import DurationPs, PositiveDurationPs, PositiveRateBps, SizeBytes, format_size
@@ -184,6 +186,10 @@ class Scenario(_Block):
     fluid: str = "maxmin"
     slo: Slo
     link_sampling: PositiveDurationPs = 1_000_000_000_000
+    trace_ports: tuple[str, ...] = ()  #: directions of links, such as tor0->agg1, whose time series are recorded
+    trace_interval: PositiveDurationPs = 10_000_000
+    pcap: tuple[str, ...] = ()  #: links, or directions of links, whose frames are captured: tor0-agg1, tor0->agg1
+    pcap_payload: SizeBytes = 0  #: kept of every frame beside its headers
     seeds: Annotated[tuple[int, ...], BeforeValidator(_read_seeds)] = (1,)
 
     @model_validator(mode="after")
@@ -241,6 +247,9 @@ def load_scenario(
     seeds: int | None = None,
     backend: str | None = None,
     fluid: str | None = None,
+    trace_ports: Sequence[str] = (),
+    pcap: Sequence[str] = (),
+    pcap_payload: str | None = None,
     quick: bool = False,
 ) -> Scenario:
     """Read, resolve and check a scenario.
@@ -251,8 +260,8 @@ def load_scenario(
     overrides : ``key.path=value`` each, the value in YAML; a number in the path is an index or a numeric key.
         Naming another component (``workload.use=mooncake``) drops the keys that the file gave to the old one. A block
         is set before the keys in it, otherwise in the order given.
-    requests, schedulers, seeds, backend, fluid : in place of the file's; schedulers that the file lists keep their
-        keys.
+    requests, schedulers, seeds, backend, fluid, trace_ports, pcap, pcap_payload : in place of the file's; schedulers
+        that the file lists keep their keys.
     quick : apply the file's `quick:` block before all overrides.
 
     Raises
@@ -278,6 +287,13 @@ def load_scenario(
     if schedulers is not None:
         picked = [_listed(raw.get("schedulers"), name) for name in schedulers]
         settings.append(_Override(("schedulers",), picked, f"--schedulers {','.join(schedulers)}"))
+    if trace_ports:
+        option = " ".join(f"--trace-port {name!r}" for name in trace_ports)
+        settings.append(_Override(("trace_ports",), list(trace_ports), option))
+    if pcap:
+        settings.append(_Override(("pcap",), list(pcap), " ".join(f"--pcap {name!r}" for name in pcap)))
+    if pcap_payload is not None:
+        settings.append(_Override(("pcap_payload",), pcap_payload, f"--pcap-payload {pcap_payload}"))
     settings += [_parse_override(text) for text in overrides]
     _apply(raw, settings)
     with _blaming(settings, source):
@@ -354,6 +370,29 @@ def build_tiers(scenario: Scenario, cluster: Cluster) -> TierFacts:
     )
 
 
+def port_ids(topology: Topology, names: Sequence[str]) -> tuple[int, ...]:
+    """The ports that `names` of Topology.port_names stand for.
+
+    Raises
+    ------
+    InputError : there is no such port, or it is named twice.
+    """
+    known = {name: port for port, name in enumerate(topology.port_names)}
+    for i, name in enumerate(names):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ";"
+            example = topology.port_names[0]
+            raise InputError(
+                f"unknown port {name!r}{hint} a port is a direction of a link, {len(known)} from {example!r} to "
+                f"{topology.port_names[-1]!r}",
+                key="trace_ports",
+            )
+        if name in names[:i]:
+            raise InputError(f"{name!r} is given twice", key="trace_ports")
+    return tuple(known[name] for name in names)
+
+
 def presets(kind: Literal["scenario", "topology", "profile"]) -> list[tuple[str, str]]:
     """Short names of the files that come with the project, each with the first line of its leading comment."""
     found = []
@@ -368,8 +407,20 @@ def presets(kind: Literal["scenario", "topology", "profile"]) -> list[tuple[str,
 
 def _check_runnable(scenario: Scenario) -> None:
     """Build all but the network once: what constructors refuse is refused before any run."""
+    if scenario.network.load_balancing.use == "pinned":
+        message = "given 'pinned': a run has no path file; `netkv-cosim flows --paths FILE` has"
+        raise InputError(message, key="network.load_balancing.use")
     cluster = build_cluster(scenario)
     Router(cluster.topology).check_connected(port for instance in cluster.instances for port in instance.nic_ports)
+    if "fluid" in scenario.backends:
+        MODELS[scenario.fluid].check(scenario.network)
+    if scenario.trace_ports and "packet" not in scenario.backends:
+        raise InputError("given for a run without the packet model: only that has queues to trace", key="trace_ports")
+    port_ids(cluster.topology, scenario.trace_ports)
+    if scenario.pcap and "packet" not in scenario.backends:
+        raise InputError("given for a run without the packet model: only that has packets to capture", key="pcap")
+    with _as_configured("pcap", "pcap"):
+        capture.files(cluster.topology, scenario.pcap)
     context = {
         "seed": 0,
         "cluster": cluster,

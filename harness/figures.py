@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -21,7 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from harness import metrics
-from harness.types import N_TIERS
+from harness.types import N_TIERS, TRAFFIC_CLASSES
 
 TIER_NAMES = ("same server", "same rack", "same pod", "cross pod")
 
@@ -56,18 +59,31 @@ COLUMNS = {
         "warmup",
     ),
     "links": ("backend", "scheduler", "seed", "tier", "start_ps", "utilisation"),
+    "traces": (
+        "scheduler",
+        "seed",
+        "port",
+        "start_ps",
+        "end_ps",
+        "queue_max_bytes",
+        *(f"{name}_bytes" for name in TRAFFIC_CLASSES),
+        "paused_ps",
+    ),
 }
 
 
 def draw(
-    rows: Sequence[Mapping[str, Any]], requests: pd.DataFrame | None, links: pd.DataFrame | None
+    rows: Sequence[Mapping[str, Any]],
+    requests: pd.DataFrame | None,
+    links: pd.DataFrame | None,
+    traces: pd.DataFrame | None = None,
 ) -> dict[str, bytes]:
     """Draw every figure that the tables have data for.
 
     Parameters
     ----------
     rows : of summary.csv; their order is the order of backends and schedulers in the figures.
-    requests, links : `COLUMNS` of requests.parquet and links.parquet, or None if there is no such table.
+    requests, links, traces : `COLUMNS` of the tables of these names, or None if there is no such table.
 
     Returns
     -------
@@ -84,6 +100,9 @@ def draw(
             makers["transfer-by-tier.png"] = lambda: transfer_by_tier(summary, counted)
     if links is not None and len(links):
         makers["link-utilisation.png"] = lambda: link_utilisation(summary, links)
+    if traces is not None:
+        for port, rows_of_port in traces.groupby("port", sort=False):
+            makers[port_file(str(port))] = partial(port_trace, str(port), rows_of_port)
     with matplotlib.rc_context(_STYLE):
         return {name: _png(make()) for name, make in makers.items()}
 
@@ -299,6 +318,73 @@ def link_utilisation(summary: pd.DataFrame, links: pd.DataFrame) -> Figure:
     return figure
 
 
+_CLASS_COLOURS = dict(zip(TRAFFIC_CLASSES, ("0.45", *sns.color_palette("colorblind", 3).as_hex()[::2]), strict=True))
+_PAUSE_COLOUR = "#f4a582"
+
+#: Steps of time that a panel shows apart.
+_TRACE_STEPS = 300
+
+
+def port_file(port: str) -> str:
+    """The name of the figure of a traced port."""
+    return f"port-{re.sub('[^A-Za-z0-9.#_-]+', '-', port.replace('->', '-to-'))}.png"
+
+
+def port_trace(port: str, traces: pd.DataFrame) -> Figure:
+    """Rate by class and longest queue of a port over time, a column per scheduler (its first seed); pauses shaded.
+
+    Parameters
+    ----------
+    traces : `COLUMNS` of traces.parquet, the rows of this port.
+    """
+    schedulers = list(dict.fromkeys(traces["scheduler"]))
+    figure = Figure(figsize=(max(6.4, 4.2 * len(schedulers)), 4.6), layout="constrained")
+    grid = figure.subplots(2, len(schedulers), squeeze=False, sharex="col", sharey="row")
+    for (rate, queue), scheduler in zip(grid.T, schedulers, strict=True):
+        rows = traces.loc[traces["scheduler"] == scheduler]
+        rows = _thinned(rows.loc[rows["seed"] == rows["seed"].min()])
+        edges_ms = np.append(rows["start_ps"].to_numpy(), rows["end_ps"].to_numpy()[-1:]) / 1e9
+        span_ps = (rows["end_ps"] - rows["start_ps"]).to_numpy()
+        paused = (rows["paused_ps"] / span_ps).to_numpy()
+        for axes in (rate, queue):
+            shade = {"color": _PAUSE_COLOUR, "alpha": 0.5, "transform": axes.get_xaxis_transform(), "zorder": 0.5}
+            axes.stairs(paused, edges_ms, fill=True, **shade)
+        below = np.zeros(len(rows))
+        for name in TRAFFIC_CLASSES:
+            gbps = rows[f"{name}_bytes"].to_numpy() * 8e3 / span_ps
+            if gbps.any():
+                rate.stairs(below + gbps, edges_ms, baseline=below, fill=True, color=_CLASS_COLOURS[name], zorder=2)
+                below = below + gbps
+        queue.stairs(rows["queue_max_bytes"].to_numpy() / 1e3, edges_ms, color="0.15", linewidth=1, baseline=None)
+        for axes in (rate, queue):
+            axes.set_ylim(bottom=0)
+            axes.margins(x=0.01)
+        if scheduler:
+            rate.set_title(_label(("", scheduler), ()), loc="left", fontsize=10)
+        queue.set_xlabel("simulated time [ms]")
+    grid[0, 0].set_ylabel("rate [Gb/s]")
+    grid[1, 0].set_ylabel("longest queue [KB]")
+    handles = [Line2D([], [], marker="s", linestyle="", markersize=9, color=c) for c in _CLASS_COLOURS.values()]
+    handles.append(Line2D([], [], marker="s", linestyle="", markersize=9, color=_PAUSE_COLOUR))
+    names = [*TRAFFIC_CLASSES, "held by PFC (full height: all the time)"]
+    figure.suptitle(port, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9)
+    return figure
+
+
+def _thinned(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows up to the last in which anything happened, merged into at most `_TRACE_STEPS` and a few of equal length.
+
+    A step that has the end of a long idle interval in it is as long as that.
+    """
+    busy = rows[["queue_max_bytes", *(f"{name}_bytes" for name in TRAFFIC_CLASSES), "paused_ps"]].any(axis=1).to_numpy()
+    rows = rows.iloc[: int(np.flatnonzero(busy).max(initial=0)) + 1]
+    step_ps = -(-int(rows["end_ps"].max()) // _TRACE_STEPS)
+    sums = dict.fromkeys((*(f"{name}_bytes" for name in TRAFFIC_CLASSES), "paused_ps"), "sum")
+    grouped = rows.groupby((rows["end_ps"] - 1) // step_ps)
+    return grouped.agg({"start_ps": "min", "end_ps": "max", "queue_max_bytes": "max", **sums})
+
+
 # --- Report -----------------------------------------------------------------------------------------------------------
 
 _CAPTIONS = {
@@ -308,6 +394,8 @@ _CAPTIONS = {
     "transfer-by-tier.png": "KV-cache transfer time: median, quartiles, 5th and 95th percentile.",
     "link-utilisation.png": "Share of link capacity in use, wire bytes of all classes.",
 }
+
+_PORT_CAPTION = "A port over time: rate by class, and longest queue; shaded is the share of time in which PFC held it."
 
 _CSS = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem;color:#222}
@@ -354,7 +442,7 @@ def report(
     parts.append("<h2>Figures</h2>")
     for name, image in images.items():
         source = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-        caption = _escape(_CAPTIONS.get(name, name))
+        caption = _escape(_CAPTIONS.get(name, _PORT_CAPTION))
         parts.append(f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>')
     if not images:
         parts.append("<p>No request finished, so there is nothing to draw.</p>")

@@ -1,6 +1,6 @@
 """Runs a plain list of flows on a topology, without the co-simulation: reads the list and the paths, runs, writes.
 
-Flow lists are text files of the HPCC family, or CSV with the columns of `FLOW_COLUMNS`. Nodes are written by name or id.
+Flow lists are text files of the HPCC family, or CSV with the columns of `FLOW_COLUMNS`, nodes by name or id.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from harness import results
 from harness.errors import InputError, Interrupted, RunFailure
 from harness.network_settings import NetworkSettings
-from harness.packet.network import PacketNetwork
-from harness.routing import Router, queue_pair_flows
-from harness.types import TRAFFIC_CLASSES, KVFlow, NetworkResult, Progress, RunResult, Topology
+from harness.packet import network as packet_network
+from harness.routing import Router, ideal_fct_ps, queue_pair_flows, serialisation_ps
+from harness.types import TRAFFIC_CLASSES, Int64Array, KVFlow, NetworkResult, Progress, RunResult, Topology
 from harness.units import parse_duration, parse_size
 from topologies import hpcc
 
@@ -30,8 +31,8 @@ PATH_COLUMNS = ("direction", "flow_id", "nodes_transmitting_in_order", "final_no
 
 FCT_COLUMNS = ("flow_id", "src", "dst", "size_bytes", "start_s", "fct_us", "ideal_fct_us", "slowdown")
 
-#: What totals.csv begins with; the other counters follow. Packets are data and ACKs; a link transmission is a frame on a
-#: link, PFC frames included.
+#: What totals.csv begins with; the other counters follow. Packets are data and ACKs; a link transmission is a frame on
+#: a link, PFC frames included.
 TOTALS_COLUMNS = (
     "packets",
     "link_transmissions",
@@ -47,35 +48,38 @@ TOTALS_COLUMNS = (
 _SEEDS_TRIED = 100_000
 
 Key = tuple[int, int, int]
-Path_ = tuple[int, ...]
+Ports = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A line of a flow list; `src` and `dst` are node ids."""
+    """A line of a flow list; `src` and `dst` are node ids, `written` what the list calls them."""
 
     id: int
     src: int
     dst: int
     size_bytes: int
     start_ps: int
+    written: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedPaths:
     """The egress ports of a flow's data packets and of its ACKs, in order."""
 
-    data: Path_
-    ack: Path_
+    data: Ports
+    ack: Ports
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run recorded, and how it ended; `message` says why it did not complete."""
+    """What a run recorded, each flow's time alone on its paths, and how it ended; `message` says why not well."""
 
     network: NetworkResult
+    ideal_ps: Mapping[int, int]
     status: Literal["complete", "interrupted", "failed"]
     message: str = ""
+    traces: Mapping[str, Int64Array] = field(default_factory=dict)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -92,7 +96,8 @@ def read_flow_list(path: Path, topology: Topology) -> tuple[Flow, ...]:
         flows = _read_flow_csv(path, topology)
     else:
         flows = tuple(
-            Flow(i, f.src, f.dst, f.size_bytes, f.start_ps) for i, f in enumerate(hpcc.read_flows(path, topology))
+            Flow(i, f.src, f.dst, f.size_bytes, f.start_ps, (str(f.src), str(f.dst)))
+            for i, f in enumerate(hpcc.read_flows(path, topology))
         )
     if not flows:
         raise InputError("holds no flow", source=str(path))
@@ -137,13 +142,14 @@ def _read_flow_csv(path: Path, topology: Topology) -> tuple[Flow, ...]:
         if src == dst:
             raise InputError(f"a flow from {topology.nodes[src].name} to itself", source=place)
         try:
-            size_bytes = int(row["size_bytes"]) if row["size_bytes"].isdecimal() else parse_size(row["size_bytes"])
+            size = row["size_bytes"]
+            size_bytes = parse_size(int(size) if size.removeprefix("-").isdecimal() else size)
             start_ps = parse_duration(f"{row['start_s']}s")
         except InputError as error:
             raise InputError(error.message, source=place) from error
         if size_bytes == 0:
             raise InputError("size_bytes: given 0, must be above 0", source=place)
-        flows[flow_id] = Flow(flow_id, src, dst, size_bytes, start_ps)
+        flows[flow_id] = Flow(flow_id, src, dst, size_bytes, start_ps, (row["src"], row["dst"]))
     return tuple(flows.values())
 
 
@@ -161,7 +167,7 @@ def read_paths(path: Path, topology: Topology, flows: Sequence[Flow]) -> dict[in
     node_ids = _node_ids(topology)
     links = _links_between(topology)
     by_id = {flow.id: flow for flow in flows}
-    found: dict[tuple[str, int], Path_] = {}
+    found: dict[tuple[str, int], Ports] = {}
     for place, row in _rows(path, PATH_COLUMNS, others=True):
         direction, flow_id = row["direction"], _whole_number(row["flow_id"], "flow_id", place)
         if direction not in ("data", "ack"):
@@ -194,7 +200,7 @@ def _ports(
     node_ids: Mapping[str, int],
     links: Mapping[tuple[int, int], Sequence[int]],
     place: str,
-) -> Path_:
+) -> Ports:
     """The egress ports of a path that is written as nodes."""
     steps = [text.partition("#") for text in transmitting.split()]
     if not steps:
@@ -254,12 +260,10 @@ def _whole_number(text: str, what: str, place: str) -> int:
 # --- Running ----------------------------------------------------------------------------------------------------------
 
 
-def transfers(
-    topology: Topology, flows: Sequence[Flow], settings: NetworkSettings, *, seed: int
-) -> list[tuple[KVFlow, int]]:
+def transfers(topology: Topology, flows: Sequence[Flow], *, seed: int) -> list[tuple[KVFlow, int]]:
     """The flows as the network takes them, each with its start [ps].
 
-    A flow may use all NICs of its hosts, paired in the order of their ids; which of them it does is `striping`'s choice.
+    A flow may use all NICs of its hosts, paired in the order of their ids; the key `striping` says which it does.
 
     Raises
     ------
@@ -304,7 +308,7 @@ def _nic_pairs(topology: Topology, src: int, dst: int) -> list[tuple[int, int]]:
 
 def pinned_transfers(
     flows: Sequence[Flow], paths: Mapping[int, PinnedPaths], settings: NetworkSettings, *, seed: int
-) -> tuple[list[tuple[KVFlow, int]], dict[Key, Path_]]:
+) -> tuple[list[tuple[KVFlow, int]], dict[Key, Ports]]:
     """The flows as the network takes them, and the paths of their queue pairs, all of one flow's alike.
 
     Queue pairs between the same NICs are told apart by their UDP source ports: a flow whose ports are taken by one with
@@ -314,7 +318,7 @@ def pinned_transfers(
     ------
     InputError : more flows with different paths than there are source ports.
     """
-    chosen: dict[Key, Path_] = {}
+    chosen: dict[Key, Ports] = {}
     started = []
     transport = settings.transport
     for flow in flows:
@@ -322,7 +326,7 @@ def pinned_transfers(
         src, dst = path.data[0], path.data[-1] ^ 1
         for attempt in range(_SEEDS_TRIED):
             kv = KVFlow(flow.id, "kv", (src,), (dst,), flow.size_bytes, path_seed=seed + attempt)
-            own: dict[Key, Path_] = {}
+            own: dict[Key, Ports] = {}
             for part in queue_pair_flows(kv, striping=transport.striping, queue_pairs=transport.queue_pairs):
                 own[src, dst, part.udp_sport] = path.data
                 own[dst, src, part.udp_sport] = path.ack
@@ -335,6 +339,16 @@ def pinned_transfers(
     return started, chosen
 
 
+def check(topology: Topology, settings: NetworkSettings, paths: Mapping[int, PinnedPaths] | None) -> None:
+    """Raise InputError for settings that do not fit the topology, or paths that they do not ask for, or the reverse."""
+    packet_network.check(topology, settings)
+    if (settings.load_balancing.use == "pinned") != (paths is not None):
+        raise InputError(
+            "a file of paths (--paths) and --set load_balancing.use=pinned go together: one needs the other",
+            key="network.load_balancing.use",
+        )
+
+
 def run(
     topology: Topology,
     flows: Sequence[Flow],
@@ -342,6 +356,8 @@ def run(
     *,
     seed: int = 1,
     paths: Mapping[int, PinnedPaths] | None = None,
+    trace_ports: Sequence[int] = (),
+    trace_interval_ps: int = packet_network.TRACE_INTERVAL_PS,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Outcome:
     """Run all flows to their end on the packet model.
@@ -350,50 +366,104 @@ def run(
     ----------
     seed : of the UDP source ports, the switches' hashes and the marks.
     paths : per flow; given if and only if `load_balancing.use` is `pinned`.
+    trace_ports, trace_interval_ps : as PacketNetwork takes them.
 
     Raises
     ------
     InputError : parts that do not go together. A deadlock and Ctrl-C are told by the outcome, which has what there is.
     """
     pinned = None
-    if (settings.load_balancing.use == "pinned") != (paths is not None):
-        raise InputError(
-            "the paths of a file (--paths) and load_balancing.use=pinned go together, one needs the other",
-            key="network.load_balancing.use",
-        )
+    check(topology, settings, paths)
     if paths is None:
-        started = transfers(topology, flows, settings, seed=seed)
+        started = transfers(topology, flows, seed=seed)
     else:
         started, pinned = pinned_transfers(flows, paths, settings, seed=seed)
-    with _ctrl_c_noticed() as stopped:
+    stopped = threading.Event()
 
-        def heartbeat(progress: Progress) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-            if on_progress is not None:
-                on_progress(progress)
+    def heartbeat(progress: Progress) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        if on_progress is not None:
+            on_progress(progress)
 
-        network = PacketNetwork(topology, settings, seed=seed, pinned=pinned, on_heartbeat=heartbeat)
-        for kv, start_ps in started:
-            network.start(kv, start_ps)
+    network = packet_network.PacketNetwork(
+        topology,
+        settings,
+        seed=seed,
+        pinned=pinned,
+        on_heartbeat=heartbeat,
+        trace_ports=trace_ports,
+        trace_interval_ps=trace_interval_ps,
+    )
+    for kv, start_ps in started:
+        network.start(kv, start_ps)
+    status: Literal["complete", "interrupted", "failed"] = "complete"
+    message = ""
+    with _ctrl_c_sets(stopped):
         try:
-            return Outcome(network.run(), "complete")
+            network.run()
         except Interrupted:
-            return Outcome(network.recorded, "interrupted")
+            status = "interrupted"
         except RunFailure as error:
-            return Outcome(network.recorded, "failed", str(error))
+            status, message = "failed", str(error)
+    ideal_ps = _ideal_ps(topology, [kv for kv, _ in started], settings, network.recorded, seed=seed, pinned=pinned)
+    return Outcome(network.recorded, ideal_ps, status, message, network.port_traces if trace_ports else {})
+
+
+def _ideal_ps(
+    topology: Topology,
+    transfers_run: Sequence[KVFlow],
+    settings: NetworkSettings,
+    network: NetworkResult,
+    *,
+    seed: int,
+    pinned: Mapping[Key, Ports] | None,
+) -> dict[int, int]:
+    """Per flow a time that it cannot beat [ps]: alone, each queue pair on its path, all of a NIC's through that NIC.
+
+    The last packet to leave a NIC is the last one of some queue pair; it leaves once all packets have, and then it and
+    its ACK have to cross the rest of their paths.
+    """
+    table, transport, framing = network.flows, settings.transport, settings.framing
+    ideal: dict[int, int] = {}
+    for flow_id, ideal_ps in zip(table.transfer_id.tolist(), table.ideal_fct_ps.tolist(), strict=True):
+        ideal[flow_id] = max(ideal_ps, ideal.get(flow_id, 0))
+    if transport.queue_pairs == 1:
+        return ideal
+    router = Router(topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch, pinned=pinned)
+    for kv in transfers_run:
+        busy_ps: dict[int, int] = {}
+        rest_ps: dict[int, int] = {}
+        for part in queue_pair_flows(kv, striping=transport.striping, queue_pairs=transport.queue_pairs):
+            nic = part.src_port
+            full, rest = divmod(part.size_bytes, transport.payload_bytes)
+            last_bytes = rest or transport.payload_bytes
+            full_ps, last_ps = (
+                serialisation_ps(
+                    size + framing.data_overhead + framing.wire_gap,
+                    topology.links[nic >> 1].rate_bps,
+                    framing.rounding,
+                )
+                for size in (transport.payload_bytes, last_bytes)
+            )
+            busy_ps[nic] = busy_ps.get(nic, 0) + full * full_ps + (last_ps if rest else 0)
+            there = router.path(nic, part.dst_port, part.udp_sport)
+            back = router.path(part.dst_port, nic, part.udp_sport)
+            after_ps = ideal_fct_ps(topology, there, back, last_bytes, settings) - last_ps
+            rest_ps[nic] = min(after_ps, rest_ps.get(nic, after_ps))
+        ideal[kv.id] = max(ideal.get(kv.id, 0), *(busy_ps[nic] + rest_ps[nic] for nic in busy_ps))
+    return ideal
 
 
 @contextmanager
-def _ctrl_c_noticed() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets inside, in place of an exception that could arise between Python and the event loop."""
-    pressed = threading.Event()
+def _ctrl_c_sets(pressed: threading.Event) -> Iterator[None]:
+    """Inside, Ctrl-C sets the event, in place of an exception that could arise between Python and the event loop."""
     if threading.current_thread() is not threading.main_thread():
-        yield pressed
+        yield
         return
     before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
     try:
-        yield pressed
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -401,12 +471,12 @@ def _ctrl_c_noticed() -> Iterator[threading.Event]:
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def fct_rows(topology: Topology, flows: Sequence[Flow], network: NetworkResult) -> list[dict[str, Any]]:
+def fct_rows(flows: Sequence[Flow], outcome: Outcome) -> list[dict[str, Any]]:
     """A row of `FCT_COLUMNS` per flow in the list's order; an unfinished flow has no times.
 
-    A flow ends when all its queue pairs have; its ideal is that of the slowest of them, each alone on its path.
+    A flow ends when all its queue pairs have.
     """
-    table = network.flows
+    table = outcome.network.flows
     parts: dict[int, list[int]] = {}
     for i, flow_id in enumerate(table.transfer_id.tolist()):
         parts.setdefault(flow_id, []).append(i)
@@ -415,14 +485,14 @@ def fct_rows(topology: Topology, flows: Sequence[Flow], network: NetworkResult) 
         own = parts.get(flow.id, [])
         row: dict[str, Any] = {
             "flow_id": flow.id,
-            "src": topology.nodes[flow.src].name,
-            "dst": topology.nodes[flow.dst].name,
+            "src": flow.written[0],
+            "dst": flow.written[1],
             "size_bytes": flow.size_bytes,
             "start_s": f"{flow.start_ps // 10**12}.{flow.start_ps % 10**12:012d}",
         }
         if own and all(table.end_ps[i] >= 0 for i in own):
             fct_ps = max(int(table.end_ps[i]) for i in own) - flow.start_ps
-            ideal_ps = max(int(table.ideal_fct_ps[i]) for i in own)
+            ideal_ps = outcome.ideal_ps[flow.id]
             row |= {"fct_us": fct_ps / 1e6, "ideal_fct_us": ideal_ps / 1e6, "slowdown": fct_ps / ideal_ps}
         rows.append(row)
     return rows
@@ -452,6 +522,8 @@ def write(
 ) -> None:
     """Write fct.csv, totals.csv, links.parquet (one interval, the whole run) and, last, run.json.
 
+    Of traced ports also traces.parquet and a figure each.
+
     Raises
     ------
     InputError : the directory may not be written.
@@ -459,13 +531,13 @@ def write(
     """
     network = outcome.network
     results.make_directory(out)
-    results.write_csv(out / "fct.csv", FCT_COLUMNS, fct_rows(topology, flows, network))
+    results.write_csv(out / "fct.csv", FCT_COLUMNS, fct_rows(flows, outcome))
     totals = totals_row(network)
     results.write_csv(out / "totals.csv", list(totals), [totals])
     first_ps = min(flow.start_ps for flow in flows)
-    results.write_parquet(
-        out / "links.parquet", [results.links_table(_run_result(topology, outcome, first_ps, seed), topology)]
-    )
+    results.write_parquet(out / "links.parquet", [results.links_table(_run_result(outcome, first_ps, seed), topology)])
+    if outcome.traces:
+        _write_traces(out, results.traces_table(outcome.traces, topology), seed)
     manifest = {
         "command": command,
         "status": outcome.status,
@@ -481,9 +553,19 @@ def write(
     results.write_json(out / "run.json", manifest)
 
 
-def _run_result(topology: Topology, outcome: Outcome, first_ps: int, seed: int) -> RunResult:
+def _write_traces(out: Path, table: pa.Table, seed: int) -> None:
+    from harness import figures  # here, as it loads matplotlib and seaborn
+
+    results.write_parquet(out / "traces.parquet", [table])
+    results.make_directory(out / "figures")
+    frame = table.to_pandas().assign(scheduler="", seed=seed)
+    for name, image in figures.draw((), None, None, frame).items():
+        results.write_bytes(out / "figures" / name, image)
+
+
+def _run_result(outcome: Outcome, first_ps: int, seed: int) -> RunResult:
     sample = outcome.network.port_totals
-    n = topology.n_ports
+    n = len(sample.marks)
     by_class = {f"{name}_bytes": sample.tx_bytes[:, i] for i, name in enumerate(TRAFFIC_CLASSES)}
     links = {
         "port": np.arange(n, dtype=np.int64),

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from harness.errors import InputError
 from harness.units import DurationPs, RateBps, SizeBytes
 
 Positive = Field(gt=0)
@@ -31,7 +32,16 @@ class _Section(BaseModel):
 
 
 class Transport(_Section):
-    """Queue pairs at the host NIC."""
+    """Queue pairs at the host NIC.
+
+    With `reordering: drop` a receiver takes packets in order only, and the sender goes back to the first that is
+    missing. With `place` each packet's data goes where it belongs as it comes, as with NICs made for spraying (Ultra
+    Ethernet 1.0; Lu et al., MP-RDMA, NSDI 2018; Mittal et al., IRN, SIGCOMM 2018, doi:10.1145/3230543.3230557): ACKs
+    stay cumulative, a bitmap of `reorder_window` packets remembers what is beyond the first gap, and a NACK names one
+    packet to send again, one to two `reorder_timeout` after another packet has overtaken it, and again every
+    `reorder_timeout` until it comes. Both values are ours: LetFlow's shortest flowlet gap, above what paths of a data
+    centre differ by, and more packets than a 400 Gb/s NIC sends in that time and a round trip.
+    """
 
     payload_bytes: Annotated[SizeBytes, Field(ge=64, le=9000)]
     ack_every: Annotated[
@@ -46,6 +56,17 @@ class Transport(_Section):
     nack_interval: Annotated[DurationPs, NonNegative]  #: least time between two NACKs of one queue pair
     queue_pairs: Annotated[int, Field(ge=1, le=256)] = 1  #: per transfer and NIC
     striping: Literal["single", "per-rank"] = "single"
+    reordering: Literal["drop", "place"] = "drop"  #: what a receiver does with a packet that overtook another
+    reorder_window: Annotated[int, Field(ge=2, le=1 << 20)] = 2048  #: with place: packets under way, lost ones included
+    reorder_timeout: Annotated[DurationPs, Positive] = (
+        100_000_000  #: with place: a packet that was overtaken so long ago counts as lost
+    )
+
+    @model_validator(mode="after")
+    def _placing_can_go_on(self) -> Transport:
+        if self.reordering == "place" and self.ack_every >= self.reorder_window:
+            raise ValueError(f"reorder_window is {self.reorder_window}, must be above ack_every ({self.ack_every})")
+        return self
 
     @model_validator(mode="after")
     def _window_has_a_size(self) -> Transport:
@@ -170,11 +191,37 @@ class Framing(_Section):
 class LoadBalancing(_Section):
     """How a switch chooses among equal-cost ports.
 
+    `ecmp` hashes the 5-tuple; `flowlet` draws anew at each switch where a flow paused for longer than `flowlet_gap`
+    (LetFlow: Vanini et al., NSDI 2017); `spray` chooses for every packet; `pinned` takes the paths of a file. Flowlets
+    and spraying are for RoCE data: ACKs, NACKs, CNPs and stock ns-3 traffic follow ECMP.
     `seed_per_switch` false gives every switch the same hash, which polarises the choice.
     """
 
-    use: Literal["ecmp", "pinned"]
+    use: Literal["ecmp", "flowlet", "spray", "pinned"]
     seed_per_switch: bool = True
+    flowlet_gap: Annotated[DurationPs, Positive] = 100_000_000  #: LetFlow's and CONGA's 100-500 us, the lower end
+    spray_mode: Literal["random", "round-robin"] = "random"
+
+
+class Tcp(_Section):
+    """The TCP of background flows with `carrier: tcp`: that of ns-3, in the background class.
+
+    `use` is the congestion control: DCTCP (RFC 8257), CUBIC (RFC 9438), NewReno (RFC 6582) or BBR. With `ecn` switches
+    mark it as they do RoCE data; DCTCP's K is a step: equal `kmin` and `kmax`.
+    """
+
+    use: Literal["dctcp", "cubic", "newreno", "bbr"] = "dctcp"
+    ecn: bool = True
+    mtu: Annotated[SizeBytes, Field(ge=576, le=9000)] | None = None  #: of IP; null: its frames are as long as RoCE's
+    buffer_bytes: Annotated[SizeBytes, Field(ge=64_000, le=1 << 30)] = 4 << 20  #: at either end; Linux's tcp_wmem limit
+    initial_window: Annotated[int, Field(ge=1, le=1000)] = 10  #: segments (RFC 6928)
+    min_rto: Annotated[DurationPs, Positive] = 10_000_000_000  #: 10 ms, ours; RFC 6298's 1 s is for the Internet
+
+    @model_validator(mode="after")
+    def _dctcp_needs_marks(self) -> Tcp:
+        if self.use == "dctcp" and not self.ecn:
+            raise ValueError("ecn is false, must be true when use is 'dctcp'")
+        return self
 
 
 class NetworkSettings(_Section):
@@ -186,6 +233,23 @@ class NetworkSettings(_Section):
     switch: Switch
     framing: Framing
     load_balancing: LoadBalancing
+    tcp: Tcp = Tcp()
+
+    @model_validator(mode="after")
+    def _spraying_needs_placing(self) -> NetworkSettings:
+        if self.load_balancing.use == "spray" and self.transport.reordering == "drop":
+            raise InputError(
+                "given 'spray', which reorders packets: a receiver that takes them in order only would drop most of "
+                "them; set network.transport.reordering to 'place'",
+                key="load_balancing.use",
+            )
+        return self
+
+    @property
+    def tcp_mtu(self) -> int:
+        """The MTU of `tcp` [bytes]: as given, or a RoCE frame without Ethernet's 18 bytes."""
+        return self.tcp.mtu or self.transport.payload_bytes + self.framing.data_overhead - 18
+
     watchdog: Annotated[DurationPs, Positive] = (
         1_000_000_000_000  #: simulated time without any progress of an unfinished flow
     )

@@ -79,8 +79,9 @@ LINK_COLUMNS = (
     "queue_max_bytes",
 )
 
-#: The tables of a run that hold a row per request, flow, and link and interval.
-RECORD_TABLES = ("requests", "flows", "links")
+#: The tables of a run that hold a row per request, flow, link and interval, and (if there are any) traced port and
+#: interval.
+RECORD_TABLES = ("requests", "flows", "links", "traces")
 
 COUNTERS = tuple(f.name for f in fields(NetworkTotals))
 
@@ -229,12 +230,15 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def record_tables(result: RunResult, topology: Topology) -> dict[str, pa.Table]:
-    """requests, flows and links of one run, each row led by backend, scheduler and seed."""
-    return {
+    """requests, flows, links and perhaps traces of one run, each row led by backend, scheduler and seed."""
+    tables = {
         "requests": _keyed(result, requests_table(result.requests)),
         "flows": _keyed(result, flows_table(result, topology)),
         "links": _keyed(result, links_table(result, topology)),
     }
+    if result.traces:
+        tables["traces"] = _keyed(result, traces_table(result.traces, topology))
+    return tables
 
 
 def requests_table(requests: Sequence[RequestRecord]) -> pa.Table:
@@ -283,6 +287,16 @@ def links_table(result: RunResult, topology: Topology) -> pa.Table:
             **{name: _numbers(raw[name]) for name in LINK_COLUMNS[:6]},
             "utilisation": _numbers(8.0 * wire_bytes / (rate_bps[port >> 1] * span_s)),
             **{name: _numbers(raw[name]) for name in LINK_COLUMNS[6:]},
+        }
+    )
+
+
+def traces_table(traces: Mapping[str, npt.NDArray[np.int64]], topology: Topology) -> pa.Table:
+    """A row per traced port and interval, by port as it was given, then time; `port` is the name of the direction."""
+    return _table(
+        {
+            "port": _strings(topology.port_names, traces["port"]),
+            **{name: _numbers(values) for name, values in traces.items() if name != "port"},
         }
     )
 

@@ -7,24 +7,24 @@ import inspect
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from harness import components, results
 from harness.components import ComponentSpec
-from harness.config import Scenario, build_cluster, build_tiers
+from harness.config import Scenario, build_cluster, build_tiers, port_ids
 from harness.engine import Engine
 from harness.errors import InputError, Interrupted, RunFailure
 from harness.fluid import MODELS
 from harness.interfaces import Background, NetworkModel, ServiceTimes, Workload
-from harness.network_settings import NetworkSettings
+from harness.packet import capture
 from harness.routing import Router
-from harness.types import Cluster, KVFlow, Progress, Request, RunResult, TierFacts, Topology
+from harness.types import Cluster, Int64Array, KVFlow, Progress, Request, RunResult, TierFacts
 
 Backend = Literal["packet", "fluid"]
 
@@ -33,17 +33,6 @@ OnProgress = Callable[[Progress, int], None]
 
 #: Keys of a scenario that say which cells there are, not what one of them does.
 NOT_OF_A_CELL = ("backend", "schedulers", "seeds")
-
-
-class _NetworkClass(Protocol):
-    def __call__(
-        self,
-        topology: Topology,
-        settings: NetworkSettings,
-        *,
-        seed: int,
-        on_heartbeat: Callable[[Progress], None] | None,
-    ) -> NetworkModel: ...
 
 
 @dataclass(frozen=True)
@@ -99,12 +88,30 @@ def _build_parts(scenario: Scenario, seed: int) -> _Parts:
     return _Parts(stream, cluster, tiers, workload.requests(), service_times, background, context)
 
 
-def _network_class(scenario: Scenario, backend: Backend) -> _NetworkClass:
+def _build_network(
+    scenario: Scenario,
+    parts: _Parts,
+    backend: Backend,
+    on_heartbeat: Callable[[Progress], None],
+    pcap: Mapping[int, Path],
+) -> tuple[NetworkModel, Callable[[], Mapping[str, Int64Array]]]:
+    """The network model, and what tells the traces of its ports until now."""
+    topology, settings, seed = parts.cluster.topology, scenario.network, parts.streams.network
     if backend == "fluid":
-        return MODELS[scenario.fluid]
+        return MODELS[scenario.fluid](topology, settings, seed=seed, on_heartbeat=on_heartbeat), dict
     from harness.packet.network import PacketNetwork  # here, as it loads cppyy and ns-3
 
-    return PacketNetwork
+    network = PacketNetwork(
+        topology,
+        settings,
+        seed=seed,
+        on_heartbeat=on_heartbeat,
+        trace_ports=port_ids(topology, scenario.trace_ports),
+        trace_interval_ps=scenario.trace_interval,
+        pcap=pcap,
+        pcap_snap_bytes=scenario.pcap_payload,
+    )
+    return network, (lambda: network.port_traces) if scenario.trace_ports else dict
 
 
 def build_network_model(scenario: Scenario) -> None:
@@ -119,6 +126,17 @@ def build_network_model(scenario: Scenario) -> None:
 
         header = scenario.network.cc.header
         runtime.build(() if header is None else (Path(header),))
+        if scenario.background.use == "ns3-tcp":
+            runtime.build_stock()
+
+
+def network_warnings(scenario: Scenario) -> list[str]:
+    """What an expert would want to know of the network's settings before the run."""
+    if "packet" not in scenario.backends:
+        return []
+    from harness.packet.network import warnings
+
+    return warnings(build_cluster(scenario).topology, scenario.network)
 
 
 def _build_engine(
@@ -154,12 +172,14 @@ def run_cell(
     seed: int,
     on_progress: OnProgress | None = None,
     on_partial: Callable[[RunResult], None] | None = None,
+    pcap_prefix: str = "",
 ) -> RunResult:
     """Run one scheduler with one seed on one network model.
 
     Parameters
     ----------
     on_partial : is given what was recorded until then when the run ends early, before the exception goes on.
+    pcap_prefix : of the paths of the scenario's captures, see harness/packet/capture.py.
 
     Raises
     ------
@@ -175,16 +195,15 @@ def run_cell(
         if on_progress is not None and engine is not None:
             on_progress(progress, engine.completed)
 
-    network = _network_class(scenario, backend)(
-        parts.cluster.topology, scenario.network, seed=parts.streams.network, on_heartbeat=heartbeat
-    )
+    captures = capture.files(parts.cluster.topology, scenario.pcap, pcap_prefix)
+    network, traces = _build_network(scenario, parts, backend, heartbeat, captures)
     engine = _build_engine(scenario, parts, network, backend, scheduler, seed)
     try:
-        return engine.run()
+        return replace(engine.run(), traces=traces())
     except BaseException as error:
         stopped = isinstance(error, Interrupted | KeyboardInterrupt)
         if on_partial is not None:
-            on_partial(engine.result("interrupted" if stopped else "failed"))
+            on_partial(replace(engine.result("interrupted" if stopped else "failed"), traces=traces()))
         raise
 
 
@@ -198,7 +217,8 @@ def label(scheduler: ComponentSpec) -> str:
 
 def cell_scenario(scenario: Scenario, backend: Backend) -> dict[str, Any]:
     """The keys of the scenario that decide what a cell of this backend does, as JSON values."""
-    left_out = (*NOT_OF_A_CELL, "fluid") if backend == "packet" else NOT_OF_A_CELL
+    of_the_other = ("fluid",) if backend == "packet" else ("trace_ports", "trace_interval", "pcap", "pcap_payload")
+    left_out = (*NOT_OF_A_CELL, *of_the_other)
     return {key: value for key, value in scenario.to_json().items() if key not in left_out}
 
 
@@ -273,6 +293,7 @@ class _Speed:
 #: 11-13 M hops/s, or 15 k flows/s without packets; memory from runs with 290 k flows and with hardly any.
 _DEFAULT_SPEED = {
     "packet": _Speed(11e6, 330_000_000, 300),
+    "packet ns3-tcp": _Speed(3e5, 330_000_000, 5000),
     "fluid": _Speed(15e3, 135_000_000, 470),
 }
 
@@ -292,7 +313,9 @@ def estimate_cost(scenario: Scenario, backend: Backend, seed: int) -> Cost:
     """
     parts = _build_parts(scenario, seed)
     settings = scenario.network
-    fluid = MODELS["maxmin"](parts.cluster.topology, settings, seed=0)  # not run: the engine checks requests and parts
+    ecmp = settings.load_balancing.model_copy(update={"use": "ecmp"})
+    some = settings.model_copy(update={"load_balancing": ecmp})
+    fluid = MODELS["maxmin"](parts.cluster.topology, some, seed=0)  # not run: the engine checks requests and parts
     _build_engine(scenario, parts, fluid, backend, scenario.schedulers[0], seed)
 
     hops = _Hops(parts.cluster)
@@ -396,7 +419,9 @@ def _expected_end_s(parts: _Parts, kv_bytes_per_token: int) -> float:
 
 
 def _speed_key(scenario: Scenario, backend: Backend) -> str:
-    return "packet" if backend == "packet" else f"fluid {scenario.fluid}"
+    if backend == "packet":
+        return "packet ns3-tcp" if scenario.background.use == "ns3-tcp" else "packet"
+    return f"fluid {scenario.fluid}"
 
 
 def _speed_file() -> Path:
@@ -418,7 +443,7 @@ def _measured() -> dict[str, dict[str, float]]:
 
 
 def _speed(scenario: Scenario, backend: Backend) -> _Speed:
-    default = _DEFAULT_SPEED[backend]
+    default = _DEFAULT_SPEED.get(_speed_key(scenario, backend), _DEFAULT_SPEED[backend])
     entry = _measured().get(_speed_key(scenario, backend), {})
     base_bytes = round(entry.get("base_bytes", default.base_bytes))
     return _Speed(entry.get("work_per_s", default.work_per_s), base_bytes, default.bytes_per_flow)

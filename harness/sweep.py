@@ -44,7 +44,7 @@ GRACE_S = 0.6
 _QUICK_MERGE_BYTES = 20_000_000
 
 #: Files of a run that are made from its cells.
-_DERIVED = ("summary.csv", "comparison.csv", "requests.parquet", "flows.parquet", "links.parquet", "report.html")
+_DERIVED = ("summary.csv", "comparison.csv", "report.html", *(f"{name}.parquet" for name in results.RECORD_TABLES))
 
 _LOG_TAIL_LINES = 25
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -350,7 +350,19 @@ def execute_cell(directory: Path, on_event: Callable[[Mapping[str, Any]], None])
     status: Status = "complete"
     error = detail = ""
     try:
-        kept.append(run.run_cell(scenario, spec["backend"], scheduler, spec["seed"], on_progress, kept.append))
+        pcap = directory.parent.parent / "pcap"
+        if scenario.pcap:
+            results.make_directory(pcap)
+        result = run.run_cell(
+            scenario,
+            spec["backend"],
+            scheduler,
+            spec["seed"],
+            on_progress,
+            kept.append,
+            pcap_prefix=f"{pcap}/{directory.name}_",
+        )
+        kept.append(result)
     except (KeyboardInterrupt, Interrupted):
         status, error = "interrupted", "stopped by the user"
     except InputError as wrong:
@@ -528,7 +540,8 @@ def _clear(out: Path) -> None:
             "to start anew remove the directory, or give another --out",
             source=str(out),
         )
-    shutil.rmtree(out / "cells", ignore_errors=True)
+    for name in ("cells", "pcap"):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _finish(
@@ -629,7 +642,7 @@ def _draw(
 
     paths = {name: out / f"{name}.parquet" for name in figures.COLUMNS}
     frames = {n: results.read_parquet(p, figures.COLUMNS[n]).to_pandas() for n, p in paths.items() if p.is_file()}
-    images = figures.draw(summary, frames.get("requests"), frames.get("links"))
+    images = figures.draw(summary, frames.get("requests"), frames.get("links"), frames.get("traces"))
     results.make_directory(out / "figures")
     for name, image in images.items():
         results.write_bytes(out / "figures" / name, image)

@@ -6,7 +6,7 @@ Times are integer picoseconds since the start of the run, sizes integer bytes, r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -242,6 +242,7 @@ class KVFlow:
     dst_ports: tuple[int, ...]
     size_bytes: int
     path_seed: int = 0
+    carrier: Literal["rdma", "tcp"] = "rdma"  #: tcp: background only; to a fluid model, a flow like any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ class NetworkTotals:
     data_packets: int = 0
     ack_packets: int = 0
     data_hops: int = 0
-    control_hops: int = 0
+    control_hops: int = 0  #: of ACKs, CNPs, PFC frames, and packets of ns-3's own stack
     payload_bytes_sent: int = 0
     payload_bytes_acked: int = 0
     retransmitted_bytes: int = 0
@@ -311,6 +312,8 @@ class NetworkTotals:
     pfc_resumes: int = 0
     paused_ps: int = 0
     drops: int = 0
+    out_of_order: int = 0  #: data packets that came before an earlier one of their flow
+    duplicates: int = 0  #: data packets that the receiver had already
     max_queue_bytes: int = 0
     events: int = 0
 
@@ -359,8 +362,9 @@ class RequestRecord:
 class RunResult:
     """One run of one scheduler with one seed on one network model.
 
-    `links` has a row per port and sampling interval, as columns (see results.py); `status` is "complete",
-    "interrupted" or "failed", and an incomplete result holds what was recorded until then.
+    `links` has a row per port and sampling interval, as columns (see results.py), `traces` one per traced port and
+    interval; `status` is "complete", "interrupted" or "failed", and an incomplete result holds what was recorded until
+    then.
     """
 
     backend: str
@@ -370,6 +374,7 @@ class RunResult:
     network: NetworkResult
     links: Mapping[str, npt.NDArray[Any]]
     status: Literal["complete", "interrupted", "failed"]
+    traces: Mapping[str, Int64Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -74,6 +75,52 @@ def test_a_packet_level_run_counts_packets(tmp_path: Path) -> None:
     assert 0 <= counters["data_packets"] - counters["payload_bytes_sent"] / 4096 <= requests
 
 
+def test_traced_ports_have_a_table_and_a_figure_each(tmp_path: Path) -> None:
+    arguments = ("--requests", "2", "--set", "background=none", "--set", "workload.input_mean=200", "--seeds", "1")
+    ports = ("--trace-port", "host0->tor0", "--trace-port", "tor0->host0", "--set", "trace_interval=5us")
+    done = netkv("run", "rag", *arguments, *ports, "--schedulers", "rr,ca", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    traces = pd.read_parquet(tmp_path / "out" / "traces.parquet")
+    links = pd.read_parquet(tmp_path / "out" / "links.parquet")
+    assert list(dict.fromkeys(zip(traces["scheduler"], traces["port"], strict=True))) == [
+        (scheduler, port) for scheduler in ("rr", "ca") for port in ("host0->tor0", "tor0->host0")
+    ]
+    for (scheduler, port), rows in traces.groupby(["scheduler", "port"]):
+        whole = links.loc[(links["scheduler"] == scheduler) & (links["link"] == port)]
+        assert rows["kv_bytes"].sum() == whole["kv_bytes"].sum()
+        assert (rows["end_ps"] % 5_000_000 == 0)[:-1].all()
+    assert traces["kv_bytes"].sum() > 0
+    figures = {path.name for path in (tmp_path / "out" / "figures").glob("port-*.png")}
+    assert figures == {"port-host0-to-tor0.png", "port-tor0-to-host0.png"}
+
+
+def test_captured_links_have_a_file_a_direction_and_cell(tmp_path: Path) -> None:
+    arguments = ("--requests", "2", "--set", "background=none", "--set", "workload.input_mean=200", "--seeds", "1")
+    done = netkv(
+        "run", "rag", *arguments, "--pcap", "host0-tor0", "--schedulers", "rr,ca", "--out", "out", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "captures: host0-tor0 of every cell, up to " in done.stdout
+    files = {path.name: path.stat().st_size for path in (tmp_path / "out" / "pcap").iterdir()}
+    assert sorted(files) == [
+        f"packet_{scheduler}_s1_{port}.pcap"
+        for scheduler in ("ca", "rr")
+        for port in ("host0-to-tor0", "tor0-to-host0")
+    ]
+    assert max(files.values()) > 24  # more than pcap's header
+
+
+def test_background_over_tcp(tmp_path: Path) -> None:
+    background = "background={use: ns3-tcp, share: {2: 0.02}, mean_size: 1MB}"
+    arguments = ("--requests", "2", "--set", "workload.input_mean=200", "--seeds", "1", "--set", background)
+    done = netkv("run", "rag", *arguments, "--schedulers", "rr", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    flows = pd.read_parquet(tmp_path / "out" / "flows.parquet")
+    over_tcp = flows[flows["traffic_class"] == "background"]
+    assert len(over_tcp) > 0
+    assert (over_tcp["end_ps"] - over_tcp["start_ps"] > over_tcp["ideal_fct_ps"]).all()
+
+
 def test_a_scheduler_from_a_file_outside_the_project(tmp_path: Path) -> None:
     (tmp_path / "lab.py").write_text(SLOW)
     for name, out in (("lab.py:Slow", "by-path"), ("lab:Slow", "by-module")):
@@ -92,7 +139,7 @@ def test_help_starts_fast_and_names_the_commands(tmp_path: Path) -> None:
     )
     heavy = {"numpy", "pandas", "seaborn", "matplotlib", "pyarrow", "pydantic", "cppyy", "joblib", "rich"}
     assert heavy & set(done.stderr.split()) == set()
-    for command in ("run", "bench", "trace", "list", "doctor"):
+    for command in ("run", "flows", "validate", "bench", "trace", "list", "doctor"):
         assert f"\n    {command} " in done.stdout
     assert "cell" not in done.stdout
 
@@ -138,6 +185,12 @@ def test_trace_tells_what_a_trace_holds(tmp_path: Path) -> None:
         (("trace", "missing.jsonl"), "missing.jsonl: cannot be read: No such file or directory"),
         (("list", "schduler"), "unknown family 'schduler'; allowed: workload, scheduler"),
         (("run", "rag", "--set", "workload={use: mooncake, path: none.jsonl}"), "none.jsonl: No such file"),
+        (("run", "rag", "--trace-port", "tor0->ag1"), "unknown port 'tor0->ag1'; did you mean 'tor0->agg1'?"),
+        (("run", "rag", "--pcap", "tor0-ag1"), "unknown link 'tor0-ag1'; did you mean 'tor0-agg1'?"),
+        (("run", "rag", *QUICK, "--pcap", "tor0-agg1"), "pcap: given for a run without the packet model"),
+        (("run", "rag", "--pcap-payload", "much"), "--pcap-payload much: pcap_payload: "),
+        (("run", "rag", *QUICK, "--trace-port", "tor0->agg1"), "trace_ports: given for a run without the packet model"),
+        (("run", "rag", "--set", "network.load_balancing.use=spray"), "set network.transport.reordering to 'place'"),
         (("run", "rag", *QUICK, "--resume"), "nothing to resume"),
         (("run", "rag", *QUICK, "--out", "file"), "file: cannot write here: File exists"),
         (("run", "rag", "--requests", "4", "--set", "cluster.memory_per_gpu=36GB"), "of KV cache"),

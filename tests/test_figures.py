@@ -126,6 +126,39 @@ def test_shares_are_of_the_requests_that_count() -> None:
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([2 / 3, 1 / 3])
 
 
+def make_traces() -> pd.DataFrame:
+    """Two intervals of 10 us: 125,000 KV bytes and no pause, then nothing sent and half of the time held."""
+    rows = {
+        "start_ps": [0, 10**7],
+        "end_ps": [10**7, 2 * 10**7],
+        "queue_max_bytes": [4158, 100_000],
+        "control_bytes": [0, 0],
+        "kv_bytes": [125_000, 0],
+        "background_bytes": [0, 0],
+        "paused_ps": [0, 5 * 10**6],
+    }
+    cells = [(s, seed, p) for s in ("rr", "netkv-full") for seed in (1, 2) for p in ("tor0->agg1", "a->b#1")]
+    return pd.concat([pd.DataFrame({"scheduler": s, "seed": seed, "port": p, **rows}) for s, seed, p in cells])
+
+
+def test_a_figure_per_traced_port() -> None:
+    cells = [("packet", "rr", 1)]
+    images = figures.draw(make_summary(cells), None, None, make_traces())
+    assert set(images) == {"port-tor0-to-agg1.png", "port-a-to-b#1.png"}
+    assert images == figures.draw(make_summary(cells), None, None, make_traces())
+
+
+def test_a_ports_figure_shows_rate_queue_and_pauses_of_the_first_seed() -> None:
+    traces = make_traces()
+    figure = figures.port_trace("tor0->agg1", traces.loc[traces["port"] == "tor0->agg1"])
+    rate, _, queue, _ = figure.axes
+    assert (rate.get_ylabel(), queue.get_ylabel()) == ("rate [Gb/s]", "longest queue [KB]")
+    pauses, kv = (patch.get_data() for patch in rate.patches)
+    assert kv.values.tolist() == [100.0, 0.0] and kv.edges.tolist() == [0.0, 0.01, 0.02]  # 1 Mbit in 10 us
+    assert pauses.values.tolist() == [0.0, 0.5]
+    assert queue.patches[1].get_data().values.tolist() == [4.158, 100.0]
+
+
 # --- Report -----------------------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,12 @@ def test_a_packet_cells_digest_does_not_know_the_fluid_model_but_the_seed() -> N
     assert run.cell_digest(small(), "packet", RR, 2) != digest
 
 
+def test_a_traced_port_is_of_packet_cells_only() -> None:
+    plain, traced = small(backend="both"), small(backend="both", trace_ports=["tor0->agg1"])
+    assert run.cell_digest(plain, "fluid", RR, 1) == run.cell_digest(traced, "fluid", RR, 1)
+    assert run.cell_digest(plain, "packet", RR, 1) != run.cell_digest(traced, "packet", RR, 1)
+
+
 def test_a_cells_digest_changes_with_a_plug_ins_source(tmp_path: Path) -> None:
     digests = []
     for directory in ("one", "two"):

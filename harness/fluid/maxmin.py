@@ -73,8 +73,10 @@ class MaxMinAggregate(MaxMin):
     """`maxmin` without hash collisions: every flow can use all parallel links of a rack or a pod as one (see pools.py).
 
     A single flow is still no faster than the narrowest link on its path. A port counts its share of the pool's bytes,
-    by its rate, rounded down.
+    by its rate, rounded down. Spraying is what the model assumes anyway.
     """
+
+    LOAD_BALANCING = (*MaxMin.LOAD_BALANCING, "spray")
 
     def _link_capacities_bps(self) -> list[float]:
         self._pools = make_pools(self._topology)

@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from heapq import heappop, heappush
 from time import perf_counter
+from typing import ClassVar
 
 import numpy as np
 
-from harness.errors import Interrupted
+from harness.errors import InputError, Interrupted
 from harness.fluid.waterfill import Demand
 from harness.network_settings import NetworkSettings
 from harness.routing import Router, queue_pair_flows
@@ -110,7 +111,24 @@ class FluidModel(ABC):
         priority of background traffic.
     seed : of the path hashes, as in the packet model.
     on_heartbeat : called about every 0.1 s of wall time from inside `run`.
+
+    Raises
+    ------
+    InputError : a load balancing that the model does not have.
     """
+
+    #: The values of `load_balancing.use` that the model can follow: a flow has one path, which it keeps.
+    LOAD_BALANCING: ClassVar[tuple[str, ...]] = ("ecmp", "pinned")
+
+    @classmethod
+    def check(cls, settings: NetworkSettings) -> None:
+        """Raise InputError for a load balancing that the model does not have."""
+        use = settings.load_balancing.use
+        if use not in cls.LOAD_BALANCING:
+            raise InputError(
+                f"given {use!r}: the fluid model knows {', '.join(cls.LOAD_BALANCING)} only",
+                key="network.load_balancing.use",
+            )
 
     def __init__(
         self,
@@ -120,6 +138,7 @@ class FluidModel(ABC):
         seed: int,
         on_heartbeat: Callable[[Progress], None] | None = None,
     ) -> None:
+        self.check(settings)
         self.now_ps = 0
         self._topology = topology
         self._settings = settings

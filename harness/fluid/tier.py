@@ -25,8 +25,10 @@ class Tier(FluidModel):
     oversubscription. c_tier is the mean, over the ports of the path's top tier, of the share that other classes than KV
     use at the moment; it slows KV flows only. n_inflight counts the flows of the same class from the same NIC in the
     same tier. Nothing keeps the sum of rates on a link below its capacity. A transfer has one flow per NIC, whatever
-    `transport.queue_pairs` says.
+    `transport.queue_pairs` says. Which of a tier's links carries a flow has no effect, so spraying has none.
     """
+
+    LOAD_BALANCING = (*FluidModel.LOAD_BALANCING, "spray")
 
     def __init__(
         self,

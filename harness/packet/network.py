@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from harness.errors import InputError, Interrupted, RunFailure
 from harness.network_settings import NetworkSettings
-from harness.packet import runtime
-from harness.routing import Router, mix64, queue_pair_flows
+from harness.packet import capture, runtime
+from harness.routing import Router, ideal_fct_ps, mix64, queue_pair_flows
 from harness.types import (
     TRAFFIC_CLASSES,
     FlowTable,
@@ -34,9 +34,30 @@ ENGINES = {"wheel": "kvnet::WheelSimulatorImpl", "ns3": "ns3::DefaultSimulatorIm
 #: allows 60 quanta of 512 bit times at 10 Gb/s and more at higher rates; about 25 KB at 100 Gb/s.
 PFC_REACTION_BYTES_AT_100G = 25_000
 
+#: Types of ns-3's congestion controls, by the name that `network.tcp.use` takes.
+TCP_TYPES = {"dctcp": "ns3::TcpDctcp", "cubic": "ns3::TcpCubic", "newreno": "ns3::TcpNewReno", "bbr": "ns3::TcpBbr"}
+
 _MAX_FRAME_BYTES = 9600
 _MAX_PACKETS = 2**32 - 1
 _MIB_ROW = 12
+
+#: Columns of a port trace, in C++'s order; bytes are wire bytes by class, the queue is in frame bytes.
+TRACE_COLUMNS = (
+    "port",
+    "start_ps",
+    "end_ps",
+    "queue_max_bytes",
+    "control_bytes",
+    "kv_bytes",
+    "background_bytes",
+    "paused_ps",
+)
+
+#: Finest resolution of a trace unless said otherwise [ps]: about a round trip through a data centre.
+TRACE_INTERVAL_PS = 10_000_000
+
+#: Intervals that a trace keeps per port: enough for a figure, and 8 MB at 64 bytes each for 32 ports.
+TRACE_CAPACITY = 4096
 
 
 def in_flight_bytes(link: Link, settings: NetworkSettings) -> int:
@@ -45,7 +66,8 @@ def in_flight_bytes(link: Link, settings: NetworkSettings) -> int:
     2 x delay x rate + 2 frames + the PFC frame (IEEE 802.1Qbb, 802.3 annex 31B).
     """
     framing = settings.framing
-    frames = 2 * (settings.transport.payload_bytes + framing.data_overhead) + framing.pfc
+    longest = max(settings.transport.payload_bytes + framing.data_overhead, settings.tcp_mtu + 18)
+    frames = 2 * longest + framing.pfc
     return 2 * link.delay_ps * link.rate_bps // (8 * 10**12) + frames
 
 
@@ -70,6 +92,9 @@ def check(topology: Topology, settings: NetworkSettings) -> None:
     """Raise InputError for settings that do not fit the topology or each other; nothing unchecked reaches ns-3."""
     framing, switch = settings.framing, settings.switch
     frame = settings.transport.payload_bytes + framing.data_overhead
+    if framing.wire_gap > _MAX_FRAME_BYTES:
+        message = f"given {framing.wire_gap}, allowed: up to {_MAX_FRAME_BYTES}"
+        raise InputError(message, key="network.framing.wire_gap")
     if max(frame, framing.ack, framing.cnp, framing.pfc) > _MAX_FRAME_BYTES:
         raise InputError(
             f"a frame of {frame} bytes is too long, allowed: up to {_MAX_FRAME_BYTES}", key="network.framing"
@@ -114,6 +139,11 @@ class PacketNetwork:
     on_heartbeat : called about every million packet-hops with the progress so far; may raise to stop the run.
     simulator : "wheel" (ours) or "ns3" (ns3::DefaultSimulatorImpl); results are identical.
     pinned : (src_port, dst_port, udp_sport) -> path, overriding ECMP.
+    trace_ports : ports of which time series are recorded, see `port_traces`.
+    pcap : port -> file of the frames that leave it, see model/packet-capture.h.
+    pcap_snap_bytes : of a frame's payload, so much is kept beside the headers.
+    pcap_limit_bytes : a file ends before it grows beyond this size, see `pcap_full`.
+    trace_interval_ps : their finest resolution; it is halved as often as the series would outgrow TRACE_CAPACITY.
 
     Raises
     ------
@@ -129,8 +159,18 @@ class PacketNetwork:
         on_heartbeat: Callable[[Progress], None] | None = None,
         simulator: str = "wheel",
         pinned: Mapping[tuple[int, int, int], tuple[int, ...]] | None = None,
+        trace_ports: Sequence[int] = (),
+        trace_interval_ps: int = TRACE_INTERVAL_PS,
+        pcap: Mapping[int, Path] | None = None,
+        pcap_snap_bytes: int = 0,
+        pcap_limit_bytes: int = capture.LIMIT_BYTES,
     ) -> None:
         check(topology, settings)
+        if pinned is not None and settings.load_balancing.use in ("flowlet", "spray"):
+            raise InputError(
+                f"given {settings.load_balancing.use!r}, must be 'pinned' or 'ecmp' with paths that are given",
+                key="network.load_balancing.use",
+            )
         self._topology, self._settings, self._on_heartbeat = topology, settings, on_heartbeat
         self._router = Router(
             topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch, pinned=pinned
@@ -142,7 +182,14 @@ class PacketNetwork:
         self._next_token = 0
         self._transfers: dict[int, tuple[int, Callable[[], None]]] = {}
         self._error: BaseException | None = None
+        self._stock: Any = None
         self._fabric = self._build(seed, ENGINES[simulator])
+        if trace_ports:
+            self._fabric.TracePorts(list(trace_ports), trace_interval_ps, TRACE_CAPACITY)
+        for port, path in (pcap or {}).items():
+            problem = str(self._fabric.Capture(port, str(path), pcap_snap_bytes, pcap_limit_bytes))
+            if problem:
+                raise InputError(problem)
 
     # --- set-up -------------------------------------------------------------------------------------------------------
 
@@ -152,6 +199,8 @@ class PacketNetwork:
         p.windowBytes = s.transport.window_bytes if s.transport.window != "none" else 0
         p.windowScalesWithRate = s.transport.window == "rate_scaled"
         p.timeout, p.nackInterval = s.transport.timeout, s.transport.nack_interval
+        if s.transport.reordering == "place":
+            p.reorderWindow, p.reorderTimeout = s.transport.reorder_window, s.transport.reorder_timeout
         p.cnpAsPacket, p.cnpInterval = s.cc.cnp_mode == "packet", s.cc.cnp_interval
         p.bufferBytes, p.markAtEnqueue, p.ecnMaxProbability = (
             s.switch.buffer_bytes,
@@ -199,6 +248,14 @@ class PacketNetwork:
             **cc.attributes,
         }
 
+    def _load_balancer(self) -> tuple[str, dict[str, str]] | None:
+        balancing = self._settings.load_balancing
+        if balancing.use == "flowlet":
+            return "kvnet::Flowlet", {"Gap": f"{balancing.flowlet_gap}ps"}
+        if balancing.use == "spray":
+            return "kvnet::Spray", {"RoundRobin": str(balancing.spray_mode == "round-robin").lower()}
+        return None
+
     def _build(self, seed: int, engine: str) -> Any:
         s, kvnet = self._settings, self._kvnet
         fabric = kvnet.Fabric(self._parameters(), engine)
@@ -206,6 +263,10 @@ class PacketNetwork:
         problem = str(fabric.SetCongestionControl(type_id, list(attributes), list(attributes.values())))
         if problem:
             raise InputError(problem, key="network.cc")
+        if (balancer := self._load_balancer()) is not None:
+            type_id, attributes = balancer
+            problem = str(fabric.SetLoadBalancer(type_id, list(attributes), list(attributes.values())))
+            assert not problem, problem
         for node in self._topology.nodes:
             fabric.AddNode(node.name, node.kind == "host", self._router.switch_seeds[node.id])
         ecn = s.switch.ecn
@@ -275,6 +336,9 @@ class PacketNetwork:
 
     def start(self, flow: KVFlow, at_ps: int, done: Callable[[], None] | None = None) -> None:
         self._check_time(at_ps)
+        if flow.carrier == "tcp":
+            self._start_tcp(flow, at_ps, done)
+            return
         transport = self._settings.transport
         parts = queue_pair_flows(flow, striping=transport.striping, queue_pairs=transport.queue_pairs)
         assert parts, f"flow {flow.id} is empty"
@@ -302,8 +366,77 @@ class PacketNetwork:
                 forward = self._router.path(part.src_port, part.dst_port, part.udp_sport)
                 reverse = self._router.path(part.dst_port, part.src_port, part.udp_sport)
                 self._fabric.StartFlowOnPath(
-                    transfer, index, part.size_bytes, list(forward), list(reverse), at_ps, done is not None
+                    transfer,
+                    index,
+                    part.size_bytes,
+                    list(forward),
+                    list(reverse),
+                    part.udp_sport,
+                    at_ps,
+                    done is not None,
                 )
+
+    def _start_tcp(self, flow: KVFlow, at_ps: int, done: Callable[[], None] | None) -> None:
+        """One connection on the flow's first NIC, whatever `striping` and `queue_pairs` say.
+
+        Its row has neither marks nor CNPs: those are not told apart by flow.
+        """
+        if flow.traffic_class != "background":
+            raise InputError(f"a flow of class {flow.traffic_class!r} over tcp; only background flows can be")
+        if self._settings.tcp_mtu < 576:
+            message = f"not given, and RoCE's frames would make it {self._settings.tcp_mtu}; TCP needs 576 or more"
+            raise InputError(message, key="network.tcp.mtu")
+        (part,) = queue_pair_flows(flow, striping="single", queue_pairs=1)
+        stock = self._stock_traffic()
+        entropy = part.udp_sport ^ stock.SERVER_PORT
+        ideal_ps = ideal_fct_ps(
+            self._topology,
+            self._router.path(part.src_port, part.dst_port, entropy),
+            self._router.path(part.dst_port, part.src_port, entropy),
+            part.size_bytes,
+            _tcp_framing(self._settings),
+        )
+        index = TRAFFIC_CLASSES.index(flow.traffic_class)
+        transfer = flow.id * len(TRAFFIC_CLASSES) + index
+        if done is not None:
+            self._transfers[transfer] = (1, done)
+        stock.StartFlow(
+            transfer,
+            index,
+            part.src_port,
+            part.dst_port,
+            part.size_bytes,
+            part.udp_sport,
+            at_ps,
+            ideal_ps,
+            done is not None,
+        )
+
+    def _stock_traffic(self) -> Any:
+        if self._stock is None:
+            kvnet, tcp = runtime.load_stock(), self._settings.tcp
+            p = kvnet.TcpParameters()
+            p.congestionControl, p.ecn = TCP_TYPES[tcp.use], tcp.ecn
+            p.mtu, p.bufferBytes, p.initialWindow, p.minRto = (
+                self._settings.tcp_mtu,
+                tcp.buffer_bytes,
+                tcp.initial_window,
+                tcp.min_rto,
+            )
+            self._stock = kvnet.StockTraffic(p, self._callbacks[1])
+            for node in self._topology.nodes:
+                if node.kind == "host":
+                    for i, port in enumerate(self._topology.ports_of[node.id]):
+                        self._stock.AddNic(node.id, i, port)
+        return self._stock
+
+    def install_internet_stack(self, hosts: Iterable[int]) -> None:
+        """Give hosts (node ids) ns-3's internet stack, for ns-3 applications beside the flows started here.
+
+        Port p has the address 10.0.0.1 + p in 10.0.0.0/8. What these applications send is of the background class.
+        """
+        for host in hosts:
+            self._stock_traffic().Install(host)
 
     def sample(self, reset_peaks: bool = False) -> NetworkSample:
         self._fabric.Sample(reset_peaks)
@@ -316,17 +449,37 @@ class PacketNetwork:
             queue_max_bytes=_copy(self._fabric.QueueMax().data(), n),
         )
 
+    @property
+    def port_traces(self) -> dict[str, Int64Array]:
+        """Time series of `trace_ports` until now, as TRACE_COLUMNS; rows by port as given, then time.
+
+        A port's intervals follow each other without a gap. `queue_max_bytes` is of the longest of a switch port's
+        queues, `paused_ps` the time in which PFC held at least one class.
+        """
+        n, width = self._fabric.Traces().size(), len(TRACE_COLUMNS)
+        rows = _copy(self._fabric.TraceData(), n * width).reshape(n, width)
+        return {name: rows[:, i].copy() for i, name in enumerate(TRACE_COLUMNS)}
+
+    @property
+    def pcap_full(self) -> tuple[int, ...]:
+        """The ports whose files reached their limit."""
+        return tuple(self._fabric.FullCaptures())
+
     def queue_bytes(self, port: int) -> int:
         """What waits at a port now, the packet in transmission left out [bytes]."""
         return int(self._fabric.QueueBytes(port))
 
     def run(self) -> NetworkResult:
         self._fabric.Run()
+        problem = str(self._fabric.FlushCaptures())
+        if self._error is None and problem:
+            raise RunFailure(problem)
         if self._error is not None:
             if isinstance(self._error, KeyboardInterrupt):
                 raise Interrupted("interrupted") from None
             raise self._error
-        if self._fabric.Stalled() or self._fabric.ActiveFlows():
+        open_tcp = 0 if self._stock is None else self._stock.ActiveFlows()
+        if self._fabric.Stalled() or self._fabric.ActiveFlows() or open_tcp:
             raise RunFailure(self._stall_message())
         return self.recorded
 
@@ -346,8 +499,10 @@ class PacketNetwork:
         assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
 
     def _flows(self) -> FlowTable:
-        n = self._fabric.Flows().size()
-        rows = _copy(self._fabric.FlowData(), n * _MIB_ROW).reshape(n, _MIB_ROW)
+        rows = _flow_rows(self._fabric)
+        if self._stock is not None:
+            rows = np.concatenate([rows, _flow_rows(self._stock)])
+            rows = rows[np.argsort(rows[:, 6], kind="stable")]  # by start
         return FlowTable(
             transfer_id=rows[:, 0] // len(TRAFFIC_CLASSES),
             traffic_class=rows[:, 1].astype(np.int8),
@@ -380,6 +535,8 @@ class PacketNetwork:
             pfc_resumes=t.pfcResumes,
             paused_ps=int(sample.paused_ps.sum()),
             drops=t.drops,
+            out_of_order=t.outOfOrder,
+            duplicates=t.duplicates,
             max_queue_bytes=int(self._fabric.QueueMaxEver()),
             events=self._fabric.EventCount(),
         )
@@ -402,6 +559,19 @@ class PacketNetwork:
         held = [names[p] for p in np.flatnonzero(self.sample().paused_ps > 0)][:8]
         cause = f"; links held by PFC so far: {', '.join(held)}" if held else ""
         return f"nothing moves any more at {self.now_ps / 1e12:.6f} s; unfinished: {', '.join(some)}{more}{cause}"
+
+
+def _tcp_framing(settings: NetworkSettings) -> NetworkSettings:
+    """The settings under which a RoCE flow's ideal completion time is that of a TCP flow: its segments, its headers."""
+    overhead = 14 + 20 + 20 + 12 + 4  # Ethernet, IPv4, TCP, timestamps, FCS
+    transport = settings.transport.model_copy(update={"payload_bytes": settings.tcp_mtu - 52})
+    framing = settings.framing.model_copy(update={"data_overhead": overhead, "ack": overhead})
+    return settings.model_copy(update={"transport": transport, "framing": framing})
+
+
+def _flow_rows(source: Any) -> Int64Array:
+    n = source.Flows().size()
+    return _copy(source.FlowData(), n * _MIB_ROW).reshape(n, _MIB_ROW)
 
 
 def _copy(pointer: Any, n: int) -> Int64Array:

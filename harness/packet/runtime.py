@@ -30,9 +30,14 @@ SOURCES = (
     "constant-rate",
     "dcqcn",
     "swift",
+    "flowlet",
+    "spray",
     "data-plane",
+    "port-trace",
     "router",
     "roce-channel",
+    "packet-capture",
+    "stock-packet",
     "roce-net-device",
     "fabric",
 )
@@ -51,6 +56,9 @@ FLAGS = (
 )
 
 NS3_MODULES = ("core", "network")
+
+STOCK_DIR = Path(__file__).parent / "stock"
+STOCK_MODULES = ("core", "network", "internet", "traffic-control")
 
 BASELINE_DIR = Path(__file__).parent / "baseline"
 BASELINE_MODULES = ("core", "network", "internet", "point-to-point", "applications")
@@ -98,6 +106,18 @@ def build(headers: Sequence[Path] = ()) -> Path:
         what = ", ".join(map(str, headers)) or "the packet model"
         message = "\n  ".join([f"the C++ compiler rejects {what}:", *error.lines])
         raise InputError(message, key="network.cc.header" if headers else "") from error
+
+
+def build_stock() -> Path:
+    """Path of the part that needs ns-3's internet stack, compiled now if it is not cached; other runs do without it."""
+    sources = [*STOCK_DIR.iterdir(), MODEL_DIR / "fabric-types.h"]
+    return _compile("stocktraffic", ["stock-traffic.cc"], sources, [STOCK_DIR, MODEL_DIR], STOCK_MODULES)
+
+
+@lru_cache(maxsize=1)
+def load_stock() -> Any:
+    """The C++ namespace `kvnet` with StockTraffic in it; `load` comes first."""
+    return _load(build_stock(), STOCK_DIR, "stock-traffic.h")
 
 
 def load_baseline() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.packet.test_network import in_a_fresh_process
 
 ENGINES = ("ns3::DefaultSimulatorImpl", "kvnet::WheelSimulatorImpl")

@@ -46,7 +46,8 @@ Bit(uint8_t queue)
 } // namespace
 
 DataPlane::DataPlane(const NetworkParameters& parameters)
-    : m_parameters(parameters)
+    : m_parameters(parameters),
+      m_windowed(parameters.windowBytes > 0 || parameters.reorderWindow > 0)
 {
 }
 
@@ -93,7 +94,7 @@ DataPlane::AddLink(const LinkParameters& link, Switch* a, Switch* b, uint64_t se
         port.lossRate = link.lossRate;
         port.lossy = link.lossRate > 0;
         port.serialisation = SerialisationTable(link.rateBps);
-        port.wireGap = static_cast<uint32_t>(m_parameters.wireGap);
+        port.wireGap = static_cast<uint16_t>(m_parameters.wireGap);
         port.ecnMin = link.ecnMinBytes;
         port.ecnMax = link.ecnMaxBytes;
         port.ecnMaxProbability = owner ? m_parameters.ecnMaxProbability : 0;
@@ -142,6 +143,7 @@ DataPlane::NewFlow()
         Flow& flow = m_flowStorage.emplace_back();
         flow.timer.fire = &FireTimeout;
         flow.cnpTimer.fire = &FireCnp;
+        flow.gapTimer.fire = &FireGap;
         flow.plane = this;
         return &flow;
     }
@@ -208,6 +210,10 @@ DataPlane::Transmit(Port& port, Packet* packet, SimTime at)
     packet->arrival = port.freeAt + port.delay;
     packet->next = nullptr;
     port.sentBytes[packet->trafficClass] += bytes + port.wireGap;
+    if (port.captured) [[unlikely]]
+    {
+        onCapture(port, *packet, at);
+    }
     if (port.laneHead)
     {
         port.laneTail->next = packet;
@@ -355,7 +361,8 @@ DataPlane::AdvanceSwitchPort(Port& port, SimTime now)
 inline void
 DataPlane::Mark(Port& port, Packet* packet, int64_t queueBytes)
 {
-    if (queueBytes <= port.ecnMin || packet->kind != PacketKind::DATA)
+    if (queueBytes <= port.ecnMin ||
+        (packet->kind != PacketKind::DATA && !(packet->kind == PacketKind::STOCK && packet->sequence)))
     {
         return;
     }
@@ -377,13 +384,22 @@ DataPlane::Mark(Port& port, Packet* packet, int64_t queueBytes)
 inline void
 DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
 {
-    if (packet->kind == PacketKind::PFC) [[unlikely]]
+    Port* next;
+    if (packet->route) [[likely]]
+    {
+        next = *packet->route++;
+    }
+    else if (packet->kind == PacketKind::PFC)
     {
         ReceivePfc(in, *packet, now);
         m_pool.Put(packet);
         return;
     }
-    Port& out = **packet->route++;
+    else
+    {
+        next = Balance(sw, in, *packet, now);
+    }
+    Port& out = *next;
     AdvanceSwitchPort(out, now);
     const uint8_t queue = packet->queue;
     const int64_t bytes = packet->bytes;
@@ -421,6 +437,20 @@ DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
     {
         ArmTransmit(out);
     }
+}
+
+Port*
+DataPlane::Balance(Switch& sw, const Port& in, const Packet& packet, SimTime now)
+{
+    const Flow& flow = *packet.flow;
+    Port* last = flow.forward.back();
+    if (last->owner == &sw)
+    {
+        return last;
+    }
+    PortGroup& group = (*flow.towards)[sw.index];
+    return group.ports.size() == 1 ? group.ports.front()
+                                   : m_balancer->Choose(group, in, packet, now);
 }
 
 inline int64_t
@@ -677,6 +707,17 @@ DataPlane::AdvanceNic(Port& port, SimTime now)
 inline SimTime
 DataPlane::SendNextData(Port& port, SimTime now)
 {
+    SenderList& kv = port.senders[QUEUE_KV];
+    if (kv.flows.size() == 1 && !(port.backlog | port.paused) &&
+        port.senders[QUEUE_BACKGROUND].flows.empty()) [[likely]]
+    {
+        const SimTime when = std::max(port.freeAt, kv.next[0]);
+        if (when <= now)
+        {
+            SendData(port, kv, 0, when);
+        }
+        return when;
+    }
     SimTime when = NEVER;
     SenderList* list = nullptr;
     for (const uint8_t queue : {QUEUE_KV, QUEUE_BACKGROUND})
@@ -694,7 +735,8 @@ DataPlane::SendNextData(Port& port, SimTime now)
             list = &candidate;
         }
     }
-    if ((port.backlog & ~port.paused & Bit(QUEUE_BACKGROUND)) && port.freeAt < when)
+    if ((port.backlog & Bit(QUEUE_BACKGROUND)) && port.freeAt < when &&
+        !(port.paused & Bit(port.queues[QUEUE_BACKGROUND].head->queue)))
     {
         const SimTime at = port.freeAt;
         Transmit(port, PopFrom(port, QUEUE_BACKGROUND), at);
@@ -744,7 +786,9 @@ DataPlane::WindowOpen(const Flow& flow) const
                                  : 1;
         window = std::min(window, static_cast<int64_t>(share * static_cast<double>(m_parameters.windowBytes)));
     }
-    return static_cast<int64_t>(flow.sendNext - flow.acked) * m_parameters.payloadBytes < window;
+    const int64_t outstanding = flow.sendNext - flow.acked;
+    return outstanding * m_parameters.payloadBytes < window &&
+           (!m_parameters.reorderWindow || outstanding < m_parameters.reorderWindow);
 }
 
 inline void
@@ -757,9 +801,19 @@ DataPlane::SendData(Port& port, SenderList& list, size_t index, SimTime at)
         flow.cc->OnDeadline(control, at);
     }
     Packet* packet = m_pool.Get();
-    const uint32_t sequence = flow.sendNext++;
-    const bool last = flow.sendNext == flow.packets;
-    packet->route = flow.forward.data() + 1;
+    uint32_t sequence;
+    if (flow.resend) [[unlikely]]
+    {
+        sequence = flow.lost.front();
+        flow.lost.erase(flow.lost.begin());
+        flow.resend = !flow.lost.empty();
+    }
+    else
+    {
+        sequence = flow.sendNext++;
+    }
+    const bool last = sequence + 1 == flow.packets;
+    packet->route = flow.route;
     packet->flow = &flow;
     packet->sent = at;
     packet->sequence = sequence;
@@ -789,14 +843,14 @@ DataPlane::SendData(Port& port, SenderList& list, size_t index, SimTime at)
     const uint16_t bytes = packet->bytes;
     flow.paceNext = at + PaceGap(flow, port, bytes);
     list.turn = index + 1;
-    if (last)
+    if (flow.sendNext == flow.packets && !flow.resend)
     {
         RemoveSender(flow);
     }
     else
     {
         list.next[index] = flow.paceNext;
-        if ((m_parameters.windowBytes || control.windowBytes != INT64_MAX) && !WindowOpen(flow))
+        if ((m_windowed || control.windowBytes != INT64_MAX) && !flow.resend && !WindowOpen(flow))
         {
             flow.windowClosed = true;
             list.next[index] = NEVER;
@@ -847,7 +901,13 @@ DataPlane::StartFlow(Flow* flow, SimTime now)
     flow->control.switches = static_cast<uint32_t>(flow->forward.size() - 1);
     flow->pacedRateBps = 0;
     flow->sendNext = flow->sendMax = flow->acked = flow->expected = flow->sinceAck = 0;
-    flow->sending = flow->windowClosed = flow->done = flow->echo = false;
+    flow->sending = flow->windowClosed = flow->done = flow->echo = flow->resend = false;
+    if (m_parameters.reorderWindow)
+    {
+        flow->lost.clear();
+        flow->placed.Reset(static_cast<uint32_t>(m_parameters.reorderWindow));
+        flow->received = flow->ackedUpTo = 0;
+    }
     flow->lastCnp = flow->lastNack = -1;
     flow->nackedAt = UINT32_MAX;
     flow->marks = flow->cnps = flow->retransmittedBytes = 0;
@@ -873,13 +933,18 @@ DataPlane::SendFromHost(Port& port, Packet* packet, SimTime now)
 }
 
 void
-DataPlane::SendStock(Port& port, ns3::Packet* stock, uint16_t bytes, Port* const* route, SimTime now)
+DataPlane::SendStock(Port& port,
+                     ns3::Packet* stock,
+                     uint16_t bytes,
+                     bool ecnCapable,
+                     Port* const* route,
+                     SimTime now)
 {
     Packet* packet = m_pool.Get();
     packet->route = route;
     packet->flow = nullptr;
     packet->stock = stock;
-    packet->sequence = 0;
+    packet->sequence = ecnCapable;
     packet->bytes = bytes;
     packet->kind = PacketKind::STOCK;
     packet->trafficClass = CLASS_BACKGROUND;
@@ -893,6 +958,8 @@ void
 DataPlane::GoBack(Flow& flow, SimTime now)
 {
     flow.sendNext = flow.acked;
+    flow.lost.clear();
+    flow.resend = false;
     if (!flow.sending)
     {
         AddSender(flow, std::max(flow.paceNext, now));
@@ -996,35 +1063,114 @@ DataPlane::ReceiveData(const Packet& packet, SimTime now)
             }
         }
     }
+    if (m_parameters.reorderWindow)
+    {
+        PlaceData(flow, packet, now);
+        return;
+    }
     if (packet.sequence > flow.expected) [[unlikely]]
     {
+        ++m_totals.outOfOrder;
         if (flow.nackedAt != flow.expected || now - flow.lastNack >= m_parameters.nackInterval)
         {
             flow.nackedAt = flow.expected;
             flow.lastNack = now;
-            SendControl(flow, PacketKind::NACK, flow.echo, packet.sent, now);
+            SendControl(flow, PacketKind::NACK, flow.expected, flow.echo, packet.sent, now);
             flow.echo = false;
         }
         return;
     }
-    if (packet.sequence == flow.expected)
+    if (packet.sequence == flow.expected) [[likely]]
     {
         ++flow.expected;
+    }
+    else
+    {
+        ++m_totals.duplicates;
     }
     ++flow.sinceAck;
     if (flow.sinceAck >= m_parameters.ackEvery || packet.sequence + 1 == flow.packets)
     {
-        flow.sinceAck = 0;
-        SendControl(flow, PacketKind::ACK, flow.echo, packet.sent, now);
-        flow.echo = false;
+        SendAck(flow, packet, now);
     }
+}
+
+void
+DataPlane::PlaceData(Flow& flow, const Packet& packet, SimTime now)
+{
+    const uint32_t sequence = packet.sequence;
+    if (sequence < flow.expected || flow.placed.Test(sequence))
+    {
+        // The sender lacks an ACK that was lost.
+        ++m_totals.duplicates;
+        SendAck(flow, packet, now);
+        return;
+    }
+    assert(sequence < flow.expected + m_parameters.reorderWindow);
+    m_totals.outOfOrder += sequence > flow.expected;
+    flow.placed.Set(sequence);
+    flow.received = std::max(flow.received, sequence + 1);
+    while (flow.placed.Test(flow.expected))
+    {
+        flow.placed.Clear(flow.expected++);
+    }
+    if (!flow.gapPending && flow.received > flow.expected)
+    {
+        flow.gapPending = true;
+        ++flow.references;
+        WatchGaps(flow, now);
+    }
+    // Whatever fills the window is acknowledged at once: a sender that waits for it would wait for ever.
+    if (++flow.sinceAck >= m_parameters.ackEvery ||
+        flow.expected - flow.ackedUpTo >= m_parameters.ackEvery || flow.expected == flow.packets)
+    {
+        SendAck(flow, packet, now);
+    }
+}
+
+void
+DataPlane::SendAck(Flow& flow, const Packet& packet, SimTime now)
+{
+    flow.sinceAck = 0;
+    flow.ackedUpTo = flow.expected;
+    SendControl(flow, PacketKind::ACK, flow.expected, flow.echo, packet.sent, now);
+    flow.echo = false;
+}
+
+void
+DataPlane::WatchGaps(Flow& flow, SimTime now)
+{
+    flow.gapEnd = flow.received;
+    Schedule(&flow.gapTimer, now + m_parameters.reorderTimeout);
+}
+
+void
+DataPlane::FireGap(Event* event)
+{
+    auto* flow = reinterpret_cast<Flow*>(reinterpret_cast<char*>(event) - offsetof(Flow, gapTimer));
+    DataPlane* plane = flow->plane;
+    if (flow->done || flow->received == flow->expected)
+    {
+        flow->gapPending = false;
+        plane->Unreference(flow);
+        return;
+    }
+    for (uint32_t sequence = flow->expected; sequence < flow->gapEnd; ++sequence)
+    {
+        if (!flow->placed.Test(sequence))
+        {
+            plane->SendControl(*flow, PacketKind::NACK, sequence, flow->echo, 0, event->time);
+            flow->echo = false;
+        }
+    }
+    plane->WatchGaps(*flow, event->time);
 }
 
 void
 DataPlane::SendCnp(Flow& flow, SimTime now)
 {
     flow.lastCnp = now;
-    SendControl(flow, PacketKind::CNP, false, 0, now);
+    SendControl(flow, PacketKind::CNP, flow.expected, false, 0, now);
 }
 
 void
@@ -1041,13 +1187,18 @@ DataPlane::FireCnp(Event* event)
 }
 
 void
-DataPlane::SendControl(Flow& flow, PacketKind kind, bool echo, SimTime echoedTime, SimTime now)
+DataPlane::SendControl(Flow& flow,
+                       PacketKind kind,
+                       uint32_t sequence,
+                       bool echo,
+                       SimTime echoedTime,
+                       SimTime now)
 {
     Packet* packet = m_pool.Get();
     packet->route = flow.reverse.data() + 1;
     packet->flow = &flow;
     packet->sent = echoedTime;
-    packet->sequence = flow.expected;
+    packet->sequence = sequence;
     packet->kind = kind;
     packet->trafficClass = CLASS_CONTROL;
     packet->queue = m_parameters.acksInDataQueue ? flow.queue : uint8_t{QUEUE_CONTROL};
@@ -1100,10 +1251,17 @@ DataPlane::ReceiveAck(const Packet& packet, SimTime now)
     }
     Port& port = *flow.forward[0];
     const bool nack = packet.kind == PacketKind::NACK;
-    const bool reacts = packet.ecn || nack || flow.windowClosed || flow.cc->UsesAcks();
+    if (nack && m_parameters.reorderWindow)
+    {
+        ReceiveMissing(flow, packet, now);
+        return;
+    }
+    const bool windowed = m_windowed || flow.control.windowBytes != INT64_MAX;
+    const bool reacts =
+        packet.ecn || nack || windowed || packet.sequence > flow.sendNext || flow.cc->UsesAcks();
     if (reacts)
     {
-        // What was due to leave before this moment leaves at the old rate.
+        // What was due to leave before this moment leaves by the old rate and window.
         Kick(port, now);
     }
     const int64_t before = PayloadOf(flow, flow.acked);
@@ -1139,6 +1297,33 @@ DataPlane::ReceiveAck(const Packet& packet, SimTime now)
     if (flow.windowClosed && WindowOpen(flow))
     {
         Reopen(flow, now);
+    }
+    Kick(port, now);
+}
+
+void
+DataPlane::ReceiveMissing(Flow& flow, const Packet& packet, SimTime now)
+{
+    Port& port = *flow.forward[0];
+    Kick(port, now);
+    if (packet.ecn)
+    {
+        flow.cc->OnCnp(flow.control, now);
+    }
+    const uint32_t sequence = packet.sequence;
+    if (sequence >= flow.acked && sequence < flow.sendNext &&
+        std::find(flow.lost.begin(), flow.lost.end(), sequence) == flow.lost.end())
+    {
+        flow.lost.push_back(sequence);
+        flow.resend = true;
+        if (!flow.sending)
+        {
+            AddSender(flow, std::max(flow.paceNext, now));
+        }
+        else if (flow.windowClosed)
+        {
+            Reopen(flow, now);
+        }
     }
     Kick(port, now);
 }

@@ -2,6 +2,7 @@
 #define KVNET_DATA_PLANE_H
 
 #include "fabric-types.h"
+#include "load-balancer.h"
 #include "port.h"
 #include "wheel-simulator-impl.h"
 
@@ -50,10 +51,23 @@ class DataPlane
     Flow* NewFlow();
     /** Begin to send. The flow's routes, sizes and congestion control are set. */
     void StartFlow(Flow* flow, SimTime now);
-    /** Put a packet of the ns-3 stack on a host's port. */
-    void SendStock(Port& port, ns3::Packet* packet, uint16_t bytes, Port* const* route, SimTime now);
+    /** Put a packet of the ns-3 stack on a host's port; `ecnCapable`: a switch may mark it. */
+    void SendStock(Port& port,
+                   ns3::Packet* packet,
+                   uint16_t bytes,
+                   bool ecnCapable,
+                   Port* const* route,
+                   SimTime now);
 
-    /** Start every transmission that is due at any port. */
+    /** With one, flows that have no route of their own are balanced. Call after Build. */
+    void SetLoadBalancer(ns3::Ptr<LoadBalancer> balancer)
+    {
+        m_balancer = balancer;
+    }
+
+    /** Start every transmission that is due at a port. */
+    void Advance(Port& port, SimTime now);
+    /** And at any port. */
     void AdvanceAll(SimTime now);
 
     /** What waits at a port, all queues. */
@@ -72,6 +86,7 @@ class DataPlane
     std::function<void(Flow*, SimTime)> onFlowDone;
     std::function<void(Port&, const Packet&)> onDrop;  //!< before the packet is taken back
     std::function<void(Port&, bool)> onPfc;            //!< the port was paused or resumed
+    std::function<void(const Port&, const Packet&, SimTime)> onCapture; //!< a captured port begins to send
     std::function<void()> onHeartbeat; //!< every HEARTBEAT_HOPS packet-hops
     std::function<void(Port&, Packet*)> onStock; //!< a stock packet reached a host; takes over the reference
     std::function<void(ns3::Packet*)> onStockDropped;
@@ -87,7 +102,6 @@ class DataPlane
 
     void Schedule(Event* event, SimTime time);
     void Transmit(Port& port, Packet* packet, SimTime at);
-    void Advance(Port& port, SimTime now);
     void AdvanceSwitchPort(Port& port, SimTime now);
     SimTime AdvanceNic(Port& port, SimTime now);
     SimTime SendNextData(Port& port, SimTime now);
@@ -95,12 +109,22 @@ class DataPlane
     void Kick(Port& port, SimTime now);
     void Arrive(Port& port, SimTime now);
     void ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now);
+    Port* Balance(Switch& sw, const Port& in, const Packet& packet, SimTime now);
     void ReceiveAtHost(Port& port, Packet* packet, SimTime now);
     void ReceiveData(const Packet& packet, SimTime now);
+    void PlaceData(Flow& flow, const Packet& packet, SimTime now);
+    void WatchGaps(Flow& flow, SimTime now);
     void ReceiveAck(const Packet& packet, SimTime now);
+    void ReceiveMissing(Flow& flow, const Packet& packet, SimTime now);
     void ReceiveCnp(Flow& flow, SimTime now);
     void SendCnp(Flow& flow, SimTime now);
-    void SendControl(Flow& flow, PacketKind kind, bool echo, SimTime echoedTime, SimTime now);
+    void SendControl(Flow& flow,
+                     PacketKind kind,
+                     uint32_t sequence,
+                     bool echo,
+                     SimTime echoedTime,
+                     SimTime now);
+    void SendAck(Flow& flow, const Packet& packet, SimTime now);
     void SendFromHost(Port& port, Packet* packet, SimTime now);
     void GoBack(Flow& flow, SimTime now);
     void AddSender(Flow& flow, SimTime next);
@@ -131,8 +155,11 @@ class DataPlane
     static void FireWake(Event* event);
     static void FireTimeout(Event* event);
     static void FireCnp(Event* event);
+    static void FireGap(Event* event);
 
     const NetworkParameters m_parameters;
+    const bool m_windowed; //!< every flow has a window
+    ns3::Ptr<LoadBalancer> m_balancer;
     WheelSimulatorImpl* m_wheel{nullptr};
     Totals m_totals;
     uint64_t m_untilHeartbeat{HEARTBEAT_HOPS};

@@ -17,6 +17,8 @@ struct NetworkParameters
     bool windowScalesWithRate{false};
     int64_t timeout{0};
     int64_t nackInterval{0};
+    int64_t reorderWindow{0}; //!< packets; 0: out-of-order packets are dropped, and the sender goes back
+    int64_t reorderTimeout{0};
 
     bool cnpAsPacket{true};
     int64_t cnpInterval{0};
@@ -70,6 +72,8 @@ struct Totals
     uint64_t pfcResumes{0};
     uint64_t drops{0};
     uint64_t markedAcks{0};
+    uint64_t outOfOrder{0}; //!< data packets that came before an earlier one of their flow
+    uint64_t duplicates{0}; //!< data packets that the receiver had already
 };
 
 /** A finished or unfinished flow, as it is handed to Python: twelve 64-bit integers. */
@@ -87,6 +91,19 @@ struct FlowRow
     int64_t marks{0};
     int64_t cnps{0};
     int64_t retransmittedBytes{0};
+};
+
+/** What a port did in one interval, as it is handed to Python: eight 64-bit integers. */
+struct TraceRow
+{
+    int64_t port{0};
+    int64_t start{0};
+    int64_t end{0};
+    int64_t queueMax{0};
+    int64_t controlBytes{0};
+    int64_t kvBytes{0};
+    int64_t backgroundBytes{0};
+    int64_t pausedTime{0};
 };
 
 } // namespace kvnet

@@ -1,9 +1,12 @@
 #include "fabric.h"
 
 #include "data-plane.h"
+#include "packet-capture.h"
+#include "port-trace.h"
 #include "roce-channel.h"
 #include "roce-net-device.h"
 #include "router.h"
+#include "stock-packet.h"
 
 #include "ns3/data-rate.h"
 #include "ns3/global-value.h"
@@ -21,6 +24,55 @@
 namespace kvnet
 {
 
+namespace
+{
+
+/** Set up a factory of `base`'s subclass `typeId`; an empty string, or what is wrong. */
+std::string
+Configure(ns3::ObjectFactory& factory,
+          const ns3::TypeId& base,
+          const std::string& typeId,
+          const std::vector<std::string>& attributes,
+          const std::vector<std::string>& values)
+{
+    ns3::TypeId tid;
+    if (!ns3::TypeId::LookupByNameFailSafe(typeId, &tid))
+    {
+        return "no ns-3 type is named '" + typeId + "'";
+    }
+    if (!tid.IsChildOf(base) || !tid.HasConstructor())
+    {
+        return "'" + typeId + "' is not a " + base.GetName() + " that can be made";
+    }
+    factory.SetTypeId(tid);
+    ns3::Ptr<ns3::Object> trial = factory.Create();
+    for (size_t i = 0; i < attributes.size(); ++i)
+    {
+        ns3::TypeId::AttributeInformation info;
+        if (!tid.LookupAttributeByName(attributes[i], &info))
+        {
+            std::string allowed;
+            for (ns3::TypeId t = tid; t != ns3::Object::GetTypeId(); t = t.GetParent())
+            {
+                for (size_t j = 0; j < t.GetAttributeN(); ++j)
+                {
+                    allowed += (allowed.empty() ? "" : ", ") + t.GetAttribute(j).name;
+                }
+            }
+            return "'" + typeId + "' has no attribute '" + attributes[i] + "'; it has: " + allowed;
+        }
+        if (!trial->SetAttributeFailSafe(attributes[i], ns3::StringValue(values[i])))
+        {
+            return "attribute '" + attributes[i] + "' of '" + typeId + "' cannot be '" + values[i] +
+                   "': " + info.help + " " + info.checker->GetUnderlyingTypeInformation();
+        }
+        factory.Set(attributes[i], ns3::StringValue(values[i]));
+    }
+    return "";
+}
+
+} // namespace
+
 class Fabric::Impl
 {
   public:
@@ -32,16 +84,24 @@ class Fabric::Impl
     std::string SetCongestionControl(const std::string& typeId,
                                      const std::vector<std::string>& attributes,
                                      const std::vector<std::string>& values);
+    std::string SetLoadBalancer(const std::string& typeId,
+                                const std::vector<std::string>& attributes,
+                                const std::vector<std::string>& values);
     void Build(uint64_t seed, int64_t watchdogPs);
-    void StartFlow(uint64_t id,
-                   uint32_t trafficClass,
-                   int64_t bytes,
-                   const std::vector<uint32_t>& forward,
-                   const std::vector<uint32_t>& reverse,
-                   int64_t at,
-                   bool notify);
+    void TracePorts(const std::vector<uint32_t>& ports, SimTime resolution, size_t capacity);
+    Flow* StartFlow(uint64_t id,
+                    uint32_t trafficClass,
+                    int64_t bytes,
+                    const std::vector<uint32_t>& forward,
+                    const std::vector<uint32_t>& reverse,
+                    int64_t at,
+                    bool notify);
+    /** Let the load balancer, if there is one, find the way of a flow's data. */
+    void Balance(Flow& flow, uint32_t udpSourcePort);
     void Sample(bool resetPeaks);
+    const std::vector<TraceRow>& Traces();
     void Record(const Flow& flow);
+    std::string Capture(uint32_t port, const std::string& path, int64_t snapBytes, int64_t limitBytes);
 
     const NetworkParameters parameters;
     DataPlane plane;
@@ -55,6 +115,7 @@ class Fabric::Impl
     std::vector<int64_t> marks;
     std::vector<int64_t> pausedTime;
     std::vector<int64_t> queueMax;
+    std::map<uint32_t, std::unique_ptr<PacketCapture>> captures; //!< by port
 
     static SimTime Now()
     {
@@ -66,12 +127,6 @@ class Fabric::Impl
 
     static inline Impl* s_current{nullptr}; //!< whose simulation ns-3 holds
 
-    struct StockFrame
-    {
-        uint16_t protocol;
-        uint32_t source;
-    };
-
     SimTime IdealFct(const Flow& flow) const;
     void Begin(Flow* flow);
     void Done(Flow* flow);
@@ -82,11 +137,18 @@ class Fabric::Impl
                    uint16_t protocol);
     void SendStockTo(RoceNetDevice& device,
                      ns3::Ptr<ns3::Packet> packet,
+                     ns3::Mac48Address address,
                      uint32_t destination,
                      uint16_t protocol);
+    void OnCapture(const Port& port, const Packet& packet, SimTime at);
     ns3::Ptr<CongestionControl> NewCongestionControl();
 
     ns3::ObjectFactory m_ccFactory;
+    ns3::Ptr<LoadBalancer> m_balancer;
+    std::map<uint32_t, std::vector<PortGroup>> m_groups; //!< by the switch towards which they lead
+    uint64_t m_seed{0};
+    std::unique_ptr<PortTrace> m_trace;
+    std::vector<TraceRow> m_traceRows;
     std::vector<ns3::Ptr<CongestionControl>> m_freeCc;
     std::vector<Switch> m_switches;
     std::vector<int64_t> m_switchOf; //!< per node, its index in m_switches or -1
@@ -94,7 +156,9 @@ class Fabric::Impl
     std::vector<ns3::Ptr<ns3::Node>> m_nodes;
     std::vector<ns3::Ptr<RoceNetDevice>> m_devices; //!< per port
     std::map<ns3::Mac48Address, uint32_t> m_portOfAddress;
-    std::map<std::pair<uint32_t, uint32_t>, std::vector<Port*>> m_stockRoutes;
+    //! By source and destination port and what tells flows apart.
+    std::map<std::array<uint32_t, 3>, std::vector<Port*>> m_stockRoutes;
+    std::vector<MacBytes> m_addresses; //!< per port
     std::map<ns3::Packet*, StockFrame> m_stockFrames; //!< of stock packets in the network
     SimTime m_watchdog{0};
     bool m_watching{false};
@@ -144,6 +208,7 @@ Fabric::Impl::AddNode(const std::string& name, bool isHost, uint64_t hashSeed)
     if (!isHost)
     {
         m_switches.emplace_back();
+        m_switches.back().index = static_cast<uint32_t>(m_switches.size() - 1);
     }
 }
 
@@ -158,41 +223,28 @@ Fabric::Impl::SetCongestionControl(const std::string& typeId,
                                    const std::vector<std::string>& attributes,
                                    const std::vector<std::string>& values)
 {
-    ns3::TypeId tid;
-    if (!ns3::TypeId::LookupByNameFailSafe(typeId, &tid))
+    std::string problem =
+        Configure(m_ccFactory, CongestionControl::GetTypeId(), typeId, attributes, values);
+    if (problem.empty())
     {
-        return "no ns-3 type is named '" + typeId + "'";
+        m_freeCc.push_back(m_ccFactory.Create<CongestionControl>());
     }
-    if (!tid.IsChildOf(CongestionControl::GetTypeId()) || !tid.HasConstructor())
+    return problem;
+}
+
+std::string
+Fabric::Impl::SetLoadBalancer(const std::string& typeId,
+                              const std::vector<std::string>& attributes,
+                              const std::vector<std::string>& values)
+{
+    ns3::ObjectFactory factory;
+    std::string problem =
+        Configure(factory, LoadBalancer::GetTypeId(), typeId, attributes, values);
+    if (problem.empty())
     {
-        return "'" + typeId + "' is not a kvnet::CongestionControl that can be made";
+        m_balancer = factory.Create<LoadBalancer>();
     }
-    m_ccFactory.SetTypeId(tid);
-    ns3::Ptr<CongestionControl> trial = m_ccFactory.Create<CongestionControl>();
-    for (size_t i = 0; i < attributes.size(); ++i)
-    {
-        ns3::TypeId::AttributeInformation info;
-        if (!tid.LookupAttributeByName(attributes[i], &info))
-        {
-            std::string allowed;
-            for (ns3::TypeId t = tid; t != ns3::Object::GetTypeId(); t = t.GetParent())
-            {
-                for (size_t j = 0; j < t.GetAttributeN(); ++j)
-                {
-                    allowed += (allowed.empty() ? "" : ", ") + t.GetAttribute(j).name;
-                }
-            }
-            return "'" + typeId + "' has no attribute '" + attributes[i] + "'; it has: " + allowed;
-        }
-        if (!trial->SetAttributeFailSafe(attributes[i], ns3::StringValue(values[i])))
-        {
-            return "attribute '" + attributes[i] + "' of '" + typeId + "' cannot be '" + values[i] +
-                   "': " + info.help + " " + info.checker->GetUnderlyingTypeInformation();
-        }
-        m_ccFactory.Set(attributes[i], ns3::StringValue(values[i]));
-    }
-    m_freeCc.push_back(m_ccFactory.Create<CongestionControl>());
-    return "";
+    return problem;
 }
 
 void
@@ -225,6 +277,11 @@ Fabric::Impl::Build(uint64_t seed, int64_t watchdogPs)
             const ns3::Mac48Address address = ns3::Mac48Address::Allocate();
             device->SetAddress(address);
             m_portOfAddress[address] = first + i;
+            address.CopyTo(m_addresses.emplace_back().data());
+            if (!ends[i])
+            {
+                device->EnableFlowControl();
+            }
             m_nodes[nodes[i]]->AddDevice(device);
             m_devices.push_back(device);
             devices[i] = device;
@@ -237,6 +294,12 @@ Fabric::Impl::Build(uint64_t seed, int64_t watchdogPs)
         m_devices[first + 1]->SetChannel(channel);
     }
     plane.Build();
+    m_seed = seed;
+    if (m_balancer)
+    {
+        m_balancer->Build(plane.NPorts(), m_switches.size(), seed);
+        plane.SetLoadBalancer(m_balancer);
+    }
     sentBytes.assign(plane.NPorts() * N_CLASSES, 0);
     marks.assign(plane.NPorts(), 0);
     pausedTime.assign(plane.NPorts(), 0);
@@ -255,6 +318,10 @@ Fabric::Impl::Build(uint64_t seed, int64_t watchdogPs)
     plane.onStock = [this](Port& port, Packet* packet) {
         const auto frame = m_stockFrames.extract(packet->stock);
         ns3::Ptr<ns3::Packet> stock(packet->stock, false);
+        if (packet->ecn)
+        {
+            SetCongestionExperienced(stock);
+        }
         const StockFrame& f = frame.mapped();
         const ns3::Mac48Address from =
             ns3::Mac48Address::ConvertFrom(m_devices[f.source]->GetAddress());
@@ -283,7 +350,7 @@ Fabric::Impl::NewCongestionControl()
     return cc;
 }
 
-void
+Flow*
 Fabric::Impl::StartFlow(uint64_t id,
                         uint32_t trafficClass,
                         int64_t bytes,
@@ -317,8 +384,44 @@ Fabric::Impl::StartFlow(uint64_t id,
     {
         flow->reverse.push_back(&plane.GetPort(port));
     }
+    flow->route = flow->forward.data() + 1;
     flow->idealFct = IdealFct(*flow);
     ns3::Simulator::Schedule(ns3::TimeStep(at - Now()), &Impl::Begin, this, flow);
+    return flow;
+}
+
+void
+Fabric::Impl::Balance(Flow& flow, uint32_t udpSourcePort)
+{
+    if (!m_balancer || flow.forward.size() == 1)
+    {
+        return;
+    }
+    const uint32_t last = router.NodeOf(flow.dstPort ^ 1);
+    const auto [found, isNew] = m_groups.try_emplace(last);
+    std::vector<PortGroup>& groups = found->second;
+    if (isNew)
+    {
+        groups.resize(m_switches.size());
+        PortRandom random{m_seed ^ last};
+        for (uint32_t node = 0; node < m_nodes.size(); ++node)
+        {
+            if (m_switchOf[node] < 0)
+            {
+                continue;
+            }
+            PortGroup& group = groups[static_cast<size_t>(m_switchOf[node])];
+            for (const uint32_t port : router.NextPorts(node, last))
+            {
+                group.ports.push_back(&plane.GetPort(port));
+            }
+            const auto n = static_cast<double>(group.ports.size());
+            group.turn = static_cast<uint32_t>(random.Uniform() * n);
+        }
+    }
+    flow.route = nullptr;
+    flow.towards = &groups;
+    flow.key = Router::Key(flow.srcPort, flow.dstPort, udpSourcePort);
 }
 
 SimTime
@@ -357,6 +460,10 @@ Fabric::Impl::Begin(Flow* flow)
     flow->row = rows.size();
     rows.emplace_back();
     active.insert(flow);
+    if (m_trace)
+    {
+        m_trace->Wake(Now());
+    }
     if (!m_watching)
     {
         m_watching = true;
@@ -424,19 +531,65 @@ Fabric::Impl::Sample(bool resetPeaks)
 {
     const SimTime now = Now();
     plane.AdvanceAll(now);
+    if (m_trace)
+    {
+        m_trace->Collect();
+    }
     for (uint32_t i = 0; i < plane.NPorts(); ++i)
     {
         Port& port = plane.GetPort(i);
+        const int64_t most = std::max(port.queueMax, port.queueMaxSampled);
         std::copy(port.sentBytes.begin(), port.sentBytes.end(), sentBytes.begin() + i * N_CLASSES);
         marks[i] = static_cast<int64_t>(port.marks);
-        pausedTime[i] = port.pausedTime + (port.paused ? now - port.pausedSince : 0);
-        queueMax[i] = port.queueMax;
-        port.queueMaxEver = std::max(port.queueMaxEver, port.queueMax);
+        pausedTime[i] = port.PausedUntil(now);
+        queueMax[i] = most;
+        port.queueMaxEver = std::max(port.queueMaxEver, most);
         if (resetPeaks)
         {
-            port.queueMax = 0;
+            port.queueMax = port.queueMaxSampled = 0;
         }
     }
+}
+
+void
+Fabric::Impl::TracePorts(const std::vector<uint32_t>& ports, SimTime resolution, size_t capacity)
+{
+    std::vector<Port*> chosen;
+    for (const uint32_t port : ports)
+    {
+        chosen.push_back(&plane.GetPort(port));
+    }
+    m_trace = std::make_unique<PortTrace>(plane, std::move(chosen), resolution, capacity, [this] {
+        return !active.empty();
+    });
+}
+
+const std::vector<TraceRow>&
+Fabric::Impl::Traces()
+{
+    m_traceRows.clear();
+    if (!m_trace)
+    {
+        return m_traceRows;
+    }
+    m_trace->Close(Now());
+    for (size_t p = 0; p < m_trace->Ports().size(); ++p)
+    {
+        for (size_t i = 0; i < m_trace->Intervals().size(); ++i)
+        {
+            const auto [start, end] = m_trace->Intervals()[i];
+            const PortTrace::Sample& sample = m_trace->Get(p, i);
+            m_traceRows.push_back({m_trace->Ports()[p]->id,
+                                   start,
+                                   end,
+                                   sample.queueMax,
+                                   sample.sentBytes[CLASS_CONTROL],
+                                   sample.sentBytes[CLASS_KV],
+                                   sample.sentBytes[CLASS_BACKGROUND],
+                                   sample.pausedTime});
+        }
+    }
+    return m_traceRows;
 }
 
 // --- Stock ns-3 packets ----------------------------------------------------------------------------------------------
@@ -459,7 +612,7 @@ Fabric::Impl::SendStock(RoceNetDevice& device,
         {
             return false;
         }
-        SendStockTo(device, packet, found->second, protocol);
+        SendStockTo(device, packet, destination, found->second, protocol);
         return true;
     }
     for (uint32_t i = 0; i < plane.NPorts(); ++i)
@@ -467,7 +620,7 @@ Fabric::Impl::SendStock(RoceNetDevice& device,
         const Port& other = plane.GetPort(i);
         if (i != port.id && !other.owner && other.peer->owner)
         {
-            SendStockTo(device, packet->Copy(), i, protocol);
+            SendStockTo(device, packet->Copy(), destination, i, protocol);
         }
     }
     return true;
@@ -476,14 +629,16 @@ Fabric::Impl::SendStock(RoceNetDevice& device,
 void
 Fabric::Impl::SendStockTo(RoceNetDevice& device,
                           ns3::Ptr<ns3::Packet> packet,
+                          ns3::Mac48Address address,
                           uint32_t destination,
                           uint16_t protocol)
 {
     Port& port = device.GetPort();
-    std::vector<Port*>& route = m_stockRoutes[{port.id, destination}];
+    const uint32_t entropy = PathEntropy(*packet, protocol);
+    std::vector<Port*>& route = m_stockRoutes[{port.id, destination, entropy}];
     if (route.empty())
     {
-        for (const uint32_t hop : router.Path(port.id, destination, 0))
+        for (const uint32_t hop : router.Path(port.id, destination, entropy))
         {
             route.push_back(&plane.GetPort(hop));
         }
@@ -494,12 +649,64 @@ Fabric::Impl::SendStockTo(RoceNetDevice& device,
     }
     ns3::Ptr<ns3::Packet> copy = packet->Copy();
     copy->Ref();
-    m_stockFrames[ns3::PeekPointer(copy)] = {protocol, port.id};
+    StockFrame& frame = m_stockFrames[ns3::PeekPointer(copy)];
+    frame.source = port.id;
+    frame.protocol = protocol;
+    address.CopyTo(frame.destination.data());
     plane.SendStock(port,
                     ns3::PeekPointer(copy),
                     static_cast<uint16_t>(copy->GetSize() + RoceNetDevice::ETHERNET_BYTES),
+                    IsEcnCapable(*copy, protocol),
                     route.data() + 1,
                     Now());
+}
+
+// --- Captures --------------------------------------------------------------------------------------------------------
+
+std::string
+Fabric::Impl::Capture(uint32_t port, const std::string& path, int64_t snapBytes, int64_t limitBytes)
+{
+    auto capture =
+        std::make_unique<PacketCapture>(path, parameters, m_addresses, snapBytes, limitBytes);
+    if (!capture->Error().empty())
+    {
+        return capture->Error();
+    }
+    captures[port] = std::move(capture);
+    plane.GetPort(port).captured = true;
+    plane.onCapture = [this](const Port& from, const Packet& packet, SimTime at) {
+        OnCapture(from, packet, at);
+    };
+    return "";
+}
+
+void
+Fabric::Impl::OnCapture(const Port& port, const Packet& packet, SimTime at)
+{
+    PacketCapture& capture = *captures.at(port.id);
+    if (packet.kind == PacketKind::STOCK)
+    {
+        const uint32_t size = packet.stock->GetSize();
+        std::vector<uint8_t> body(capture.StockBytesKept(size));
+        packet.stock->CopyData(body.data(), static_cast<uint32_t>(body.size()));
+        if (packet.ecn)
+        {
+            SetCongestionExperienced(body);
+        }
+        capture.WriteStock(m_stockFrames.at(packet.stock), body, size, at);
+    }
+    else
+    {
+        capture.Write(port, packet, at);
+    }
+    if (capture.Full())
+    {
+        plane.GetPort(port.id).captured = false;
+        if (!capture.Error().empty())
+        {
+            ns3::Simulator::Stop();
+        }
+    }
 }
 
 // --- The boundary ----------------------------------------------------------------------------------------------------
@@ -531,6 +738,14 @@ Fabric::SetCongestionControl(const std::string& typeId,
     return m_impl->SetCongestionControl(typeId, attributes, values);
 }
 
+std::string
+Fabric::SetLoadBalancer(const std::string& typeId,
+                        const std::vector<std::string>& attributes,
+                        const std::vector<std::string>& values)
+{
+    return m_impl->SetLoadBalancer(typeId, attributes, values);
+}
+
 void
 Fabric::SetCallbacks(std::function<void(uint64_t)> onAction,
                      std::function<void(uint64_t)> onFlowDone,
@@ -545,6 +760,12 @@ void
 Fabric::Build(uint64_t seed, int64_t watchdogPs)
 {
     m_impl->Build(seed, watchdogPs);
+}
+
+void
+Fabric::TracePorts(const std::vector<uint32_t>& ports, int64_t resolutionPs, uint64_t capacity)
+{
+    m_impl->TracePorts(ports, resolutionPs, capacity);
 }
 
 int64_t
@@ -571,13 +792,15 @@ Fabric::StartFlow(uint64_t id,
                   int64_t at,
                   bool notify)
 {
-    m_impl->StartFlow(id,
-                      trafficClass,
-                      bytes,
-                      m_impl->router.Path(source, destination, udpSourcePort),
-                      m_impl->router.Path(destination, source, udpSourcePort),
-                      at,
-                      notify);
+    Flow* flow = m_impl->StartFlow(id,
+                                   trafficClass,
+                                   bytes,
+                                   m_impl->router.Path(source, destination, udpSourcePort),
+                                   m_impl->router.Path(destination, source, udpSourcePort),
+                                   at,
+                                   notify);
+    flow->udpSourcePort = static_cast<uint16_t>(udpSourcePort);
+    m_impl->Balance(*flow, udpSourcePort);
 }
 
 void
@@ -586,16 +809,51 @@ Fabric::StartFlowOnPath(uint64_t id,
                         int64_t bytes,
                         const std::vector<uint32_t>& forward,
                         const std::vector<uint32_t>& reverse,
+                        uint32_t udpSourcePort,
                         int64_t at,
                         bool notify)
 {
-    m_impl->StartFlow(id, trafficClass, bytes, forward, reverse, at, notify);
+    Flow* flow = m_impl->StartFlow(id, trafficClass, bytes, forward, reverse, at, notify);
+    flow->udpSourcePort = static_cast<uint16_t>(udpSourcePort);
 }
 
 std::vector<uint32_t>
 Fabric::Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort)
 {
     return m_impl->router.Path(source, destination, udpSourcePort);
+}
+
+std::string
+Fabric::Capture(uint32_t port, const std::string& path, int64_t snapBytes, int64_t limitBytes)
+{
+    return m_impl->Capture(port, path, snapBytes, limitBytes);
+}
+
+std::string
+Fabric::FlushCaptures()
+{
+    std::string problem;
+    for (const auto& [port, capture] : m_impl->captures)
+    {
+        m_impl->plane.Advance(m_impl->plane.GetPort(port), Now());
+        capture->Flush();
+        problem = capture->Error().empty() ? problem : capture->Error();
+    }
+    return problem;
+}
+
+std::vector<uint32_t>
+Fabric::FullCaptures() const
+{
+    std::vector<uint32_t> ports;
+    for (const auto& [port, capture] : m_impl->captures)
+    {
+        if (capture->Full())
+        {
+            ports.push_back(port);
+        }
+    }
+    return ports;
 }
 
 void
@@ -670,6 +928,19 @@ Fabric::QueueMax() const
     return m_impl->queueMax;
 }
 
+const std::vector<TraceRow>&
+Fabric::Traces()
+{
+    return m_impl->Traces();
+}
+
+const int64_t*
+Fabric::TraceData()
+{
+    static_assert(sizeof(TraceRow) == 8 * sizeof(int64_t));
+    return reinterpret_cast<const int64_t*>(Traces().data());
+}
+
 int64_t
 Fabric::QueueBytes(uint32_t port)
 {
@@ -683,7 +954,7 @@ Fabric::QueueMaxEver() const
     for (uint32_t i = 0; i < m_impl->plane.NPorts(); ++i)
     {
         const Port& port = m_impl->plane.GetPort(i);
-        most = std::max({most, port.queueMax, port.queueMaxEver});
+        most = std::max({most, port.queueMax, port.queueMaxSampled, port.queueMaxEver});
     }
     return most;
 }

@@ -35,11 +35,21 @@ class Fabric
     std::string SetCongestionControl(const std::string& typeId,
                                      const std::vector<std::string>& attributes,
                                      const std::vector<std::string>& values);
+    /** The same for what chooses among equal-cost ports; without it, the hash of ECMP does. Call before Build. */
+    std::string SetLoadBalancer(const std::string& typeId,
+                                const std::vector<std::string>& attributes,
+                                const std::vector<std::string>& values);
     void SetCallbacks(std::function<void(uint64_t)> onAction,
                       std::function<void(uint64_t)> onFlowDone,
                       std::function<void()> onHeartbeat);
     /** Finish the network; `seed` is of the ports' random streams. */
     void Build(uint64_t seed, int64_t watchdogPs);
+
+    /**
+     * Record time series of these ports, at most `capacity` intervals of `resolutionPs` or a power of 2 times that.
+     * Call after Build, at most once.
+     */
+    void TracePorts(const std::vector<uint32_t>& ports, int64_t resolutionPs, uint64_t capacity);
 
     int64_t Now() const;
     /** Call onAction(token) at a time >= now. */
@@ -53,15 +63,22 @@ class Fabric
                    uint32_t udpSourcePort,
                    int64_t at,
                    bool notify);
-    /** The same, on paths that are given. */
+    /** The same, on paths that are given and that no load balancer changes. */
     void StartFlowOnPath(uint64_t id,
                          uint32_t trafficClass,
                          int64_t bytes,
                          const std::vector<uint32_t>& forward,
                          const std::vector<uint32_t>& reverse,
+                         uint32_t udpSourcePort,
                          int64_t at,
                          bool notify);
     std::vector<uint32_t> Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort);
+    /** Write the frames that leave a port from now on to a pcap file; an empty string, or why that cannot be done. */
+    std::string Capture(uint32_t port, const std::string& path, int64_t snapBytes, int64_t limitBytes);
+    /** Bring all captures up to now; what went wrong with any of them, or an empty string. */
+    std::string FlushCaptures();
+    /** The captures that reached their limit, by port. */
+    std::vector<uint32_t> FullCaptures() const;
 
     /** Run until no event is left, Stop is called, or the watchdog finds that nothing moves. */
     void Run();
@@ -80,6 +97,10 @@ class Fabric
     const std::vector<int64_t>& Marks() const;
     const std::vector<int64_t>& PausedTime() const;
     const std::vector<int64_t>& QueueMax() const;
+    /** What was traced until now, a row per port and interval. */
+    const std::vector<TraceRow>& Traces();
+    /** The same as plain numbers, TraceRow after TraceRow. */
+    const int64_t* TraceData();
     /** What waits at a port now, without the packet in transmission. */
     int64_t QueueBytes(uint32_t port);
     /** Largest queue of any port so far. */

@@ -3,6 +3,7 @@
 
 #include "congestion-control.h"
 #include "packet.h"
+#include "sequence-bitmap.h"
 
 #include "ns3/ptr.h"
 
@@ -12,6 +13,7 @@ namespace kvnet
 {
 
 class DataPlane;
+struct PortGroup;
 
 /** One queue pair's flow: the state of its sender and of its receiver. Pooled; lives until its last packet is gone. */
 struct Flow
@@ -23,6 +25,7 @@ struct Flow
     ns3::Ptr<CongestionControl> cc;
     std::vector<Port*> forward; //!< egress ports from the source host to the destination
     std::vector<Port*> reverse; //!< and back, for ACKs and CNPs
+    Port* const* route{nullptr}; //!< of data from the first switch on; null: a load balancer finds it hop by hop
     double psPerByte{0};        //!< of frame and gap at the current rate
     double pacedRateBps{0};     //!< the rate that psPerByte was computed for
     uint32_t packets{0};
@@ -34,6 +37,7 @@ struct Flow
     uint8_t trafficClass{0};
     uint8_t queue{0};
     bool sending{false};       //!< in the NIC's list of senders
+    bool resend{false};        //!< `lost` is not empty
     bool windowClosed{false};
     bool done{false};
     SimTime paceNext{0};       //!< earliest time of the next packet
@@ -49,6 +53,19 @@ struct Flow
     SimTime lastNack{-1};
     uint32_t nackedAt{UINT32_MAX}; //!< `expected` when the last NACK was sent
 
+    // Only where data is placed out of order
+    std::vector<uint32_t> lost; //!< packets to send again, at the sender
+    SequenceBitmap placed;      //!< packets received beyond `expected`
+    uint32_t received{0};       //!< one more than the highest packet number received
+    uint32_t ackedUpTo{0};      //!< `expected` in the last ACK
+    Event gapTimer;             //!< pending as long as a packet is missing that a later one has overtaken
+    bool gapPending{false};
+    uint32_t gapEnd{0};         //!< `received` when gapTimer was scheduled: gaps below it are older than that
+
+    // Only with a load balancer
+    std::vector<PortGroup>* towards{nullptr}; //!< per switch, its ports towards the last switch
+    uint64_t key{0};                          //!< of the 5-tuple
+
     // Both
     uint32_t references{0}; //!< packets in the network and pending timers that point here
     DataPlane* plane{nullptr};
@@ -57,6 +74,7 @@ struct Flow
     uint64_t id{0};
     uint32_t srcPort{0};
     uint32_t dstPort{0};
+    uint16_t udpSourcePort{0};
     int64_t sizeBytes{0};
     int64_t lastPayloadBytes{0};
     SimTime start{0};

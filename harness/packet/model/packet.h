@@ -53,7 +53,7 @@ struct alignas(64) Packet
 {
     Packet* next;       //!< in a queue, a lane or the free list
     SimTime arrival;    //!< at the far end of the link it is on
-    Port* const* route; //!< the egress port to take at the next switch
+    Port* const* route; //!< the egress port to take at the next switch; null: a load balancer chooses
     Flow* flow;
     Port* in; //!< the port through which it entered the switch where it is queued
 
@@ -62,7 +62,7 @@ struct alignas(64) Packet
         ns3::Packet* stock; //!< holds a reference
     };
 
-    uint32_t sequence; //!< DATA: packet number; ACK and NACK: next packet number expected
+    uint32_t sequence; //!< DATA: packet number; ACK and NACK: next packet number expected; STOCK: may be marked
     uint16_t bytes;    //!< frame length, without preamble and gap
     PacketKind kind;
     uint8_t trafficClass;

@@ -100,8 +100,9 @@ struct alignas(64) Port
     uint8_t backlog{0}; //!< bit per queue: not empty
     uint8_t paused{0};  //!< bit per queue: held by PFC
     bool transmitPending{false};
-    bool lossy{false}; //!< lossRate > 0
-    uint32_t wireGap{0};
+    bool lossy{false};    //!< lossRate > 0
+    bool captured{false}; //!< what it sends is shown to DataPlane::onCapture
+    uint16_t wireGap{0};
     std::array<int64_t, N_CLASSES> sentBytes{}; //!< on the wire, gap included
     int64_t queueMax{0};                        //!< of one queue, since it was last reset
 
@@ -117,6 +118,7 @@ struct alignas(64) Port
     uint32_t id{0};
     int64_t rateBps{0};
     uint64_t marks{0};
+    int64_t queueMaxSampled{0}; //!< as queueMax, of the part before a trace restarted that
     int64_t queueMaxEver{0};
     Event transmit; //!< at `freeAt`, while a switch must not be lazy
     double lossRate{0};
@@ -127,12 +129,19 @@ struct alignas(64) Port
     // Hosts only
     std::array<SenderList, N_QUEUES> senders;
     SimTime wakeAt{NEVER}; //!< the earliest pending wake-up
+
+    /** For how long PFC held at least one class, up to `now`. */
+    SimTime PausedUntil(SimTime now) const
+    {
+        return pausedTime + (paused && now > pausedSince ? now - pausedSince : 0);
+    }
 };
 
 /** A shared-memory switch. */
 struct Switch
 {
     std::vector<Port*> ports;
+    uint32_t index{0};      //!< among the switches
     int64_t poolBytes{0};   //!< buffer less all headroom and reserves
     int64_t sharedUsed{0};  //!< of the pool
     uint32_t pausedIngresses{0};

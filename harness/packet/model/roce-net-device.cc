@@ -1,10 +1,12 @@
 #include "roce-net-device.h"
 
+#include "data-plane.h"
 #include "roce-channel.h"
 
 #include "ns3/double.h"
 #include "ns3/node.h"
 #include "ns3/packet.h"
+#include "ns3/simulator.h"
 #include "ns3/uinteger.h"
 
 namespace kvnet
@@ -38,6 +40,12 @@ RoceNetDevice::GetTypeId()
                           ns3::MakeDoubleAccessor(&RoceNetDevice::SetEcnMaxProbability,
                                                   &RoceNetDevice::GetEcnMaxProbability),
                           ns3::MakeDoubleChecker<double>(0, 1))
+            .AddAttribute("TxQueueBytes",
+                          "What may wait here of the ns-3 stack's packets, at a host [frame bytes]. The default is the "
+                          "largest segment that a host hands to its NIC.",
+                          ns3::UintegerValue(65536),
+                          ns3::MakeUintegerAccessor(&RoceNetDevice::m_txQueueBytes),
+                          ns3::MakeUintegerChecker<uint32_t>(2 * 9018))
             .AddTraceSource("Drop",
                             "A stock packet was lost at or behind this port (null: a RoCE packet).",
                             ns3::MakeTraceSourceAccessor(&RoceNetDevice::m_dropTrace),
@@ -85,13 +93,80 @@ void
 RoceNetDevice::NotifyPfc(bool paused)
 {
     m_pfcTrace(paused);
+    if (!paused && m_queues && m_queues->GetTxQueue(0)->IsStopped())
+    {
+        SchedulePoll(ns3::TimeStep(0));
+    }
+}
+
+void
+RoceNetDevice::EnableFlowControl()
+{
+    m_queues = ns3::CreateObject<ns3::NetDeviceQueueInterface>();
+    AggregateObject(m_queues);
+}
+
+bool
+RoceNetDevice::HasRoom(uint32_t bytes) const
+{
+    return m_port->queues[QUEUE_BACKGROUND].bytes + bytes + ETHERNET_BYTES <= m_txQueueBytes;
+}
+
+void
+RoceNetDevice::Stop()
+{
+    m_queues->GetTxQueue(0)->Stop();
+    // The port is lazy: nothing tells when a packet leaves it, so look when the next one does.
+    const SimTime wait = m_port->freeAt - ns3::Simulator::Now().GetTimeStep();
+    if (wait > 0)
+    {
+        SchedulePoll(ns3::TimeStep(wait));
+    } // or else it is paused, and NotifyPfc tells when it is not
+}
+
+void
+RoceNetDevice::SchedulePoll(ns3::Time delay)
+{
+    if (!m_polling)
+    {
+        m_polling = true;
+        ns3::Simulator::ScheduleWithContext(m_node->GetId(), delay, &RoceNetDevice::Poll, this);
+    }
+}
+
+void
+RoceNetDevice::Poll()
+{
+    m_polling = false;
+    if (!m_port)
+    {
+        return;
+    }
+    m_port->plane->Advance(*m_port, ns3::Simulator::Now().GetTimeStep());
+    if (HasRoom(m_mtu))
+    {
+        m_queues->GetTxQueue(0)->Wake();
+    }
+    else
+    {
+        Stop();
+    }
 }
 
 bool
 RoceNetDevice::Send(ns3::Ptr<ns3::Packet> packet, const ns3::Address& dest, uint16_t protocolNumber)
 {
-    return packet->GetSize() <= m_mtu && m_sender &&
-           m_sender(*this, packet, ns3::Mac48Address::ConvertFrom(dest), protocolNumber);
+    if (!m_sender || packet->GetSize() > m_mtu || !HasRoom(packet->GetSize()))
+    {
+        m_dropTrace(packet);
+        return false;
+    }
+    const bool sent = m_sender(*this, packet, ns3::Mac48Address::ConvertFrom(dest), protocolNumber);
+    if (m_queues && !HasRoom(m_mtu))
+    {
+        Stop();
+    }
+    return sent;
 }
 
 bool
@@ -292,6 +367,7 @@ RoceNetDevice::DoDispose()
     m_sender = nullptr;
     m_channel = nullptr;
     m_node = nullptr;
+    m_queues = nullptr;
     m_receive = ReceiveCallback();
     m_promiscuous = PromiscReceiveCallback();
     ns3::NetDevice::DoDispose();

@@ -4,6 +4,7 @@
 #include "port.h"
 
 #include "ns3/mac48-address.h"
+#include "ns3/net-device-queue-interface.h"
 #include "ns3/net-device.h"
 #include "ns3/traced-callback.h"
 
@@ -18,7 +19,8 @@ class RoceChannel;
  * A port of the data plane as an ns-3 device: attributes, trace sources, and a way for stock ns-3 applications to send
  * ns3::Packets across the fabric, which is one layer-2 network to them.
  *
- * Stock packets travel in the background class. RoCE traffic does not pass through this object.
+ * Stock packets travel in the background class. What a host sends waits in the port's queue of TxQueueBytes; a queue disc
+ * above is stopped while that is full, and without one Send refuses. RoCE traffic does not pass through this object.
  */
 class RoceNetDevice : public ns3::NetDevice
 {
@@ -32,6 +34,8 @@ class RoceNetDevice : public ns3::NetDevice
     using Sender = std::function<bool(RoceNetDevice&, ns3::Ptr<ns3::Packet>, ns3::Mac48Address, uint16_t)>;
 
     void Attach(Port* port, Sender sender);
+    /** Let a queue disc above be stopped while there is no room, and woken when there is. */
+    void EnableFlowControl();
     void SetChannel(ns3::Ptr<ns3::Channel> channel);
     /** A stock packet arrived here. */
     void Receive(ns3::Ptr<ns3::Packet> packet, uint16_t protocol, ns3::Mac48Address from);
@@ -80,6 +84,10 @@ class RoceNetDevice : public ns3::NetDevice
     void SetEcnMin(uint64_t bytes);
     uint64_t GetEcnMax() const;
     void SetEcnMax(uint64_t bytes);
+    bool HasRoom(uint32_t bytes) const;
+    void Stop();
+    void Poll();
+    void SchedulePoll(ns3::Time delay);
     double GetEcnMaxProbability() const;
     void SetEcnMaxProbability(double probability);
 
@@ -90,6 +98,9 @@ class RoceNetDevice : public ns3::NetDevice
     ns3::Mac48Address m_address;
     uint32_t m_ifIndex{0};
     uint16_t m_mtu{1500};
+    uint32_t m_txQueueBytes;
+    ns3::Ptr<ns3::NetDeviceQueueInterface> m_queues; //!< null unless flow control is enabled
+    bool m_polling{false};                           //!< an event will look whether there is room
     ReceiveCallback m_receive;
     PromiscReceiveCallback m_promiscuous;
     ns3::TracedCallback<ns3::Ptr<const ns3::Packet>> m_dropTrace;

@@ -86,6 +86,19 @@ Router::Towards(uint32_t node)
     return table;
 }
 
+uint64_t
+Router::Key(uint32_t source, uint32_t destination, uint32_t udpSourcePort)
+{
+    return Mix64((uint64_t{source} << 40) ^ (uint64_t{destination} << 16) ^ udpSourcePort);
+}
+
+std::vector<uint32_t>
+Router::NextPorts(uint32_t node, uint32_t last)
+{
+    const Table& table = Towards(last);
+    return {table.ports.begin() + table.first[node], table.ports.begin() + table.first[node + 1]};
+}
+
 std::vector<uint32_t>
 Router::Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort)
 {
@@ -100,8 +113,7 @@ Router::Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort)
     {
         return {};
     }
-    const uint64_t key =
-        Mix64((uint64_t{source} << 40) ^ (uint64_t{destination} << 16) ^ udpSourcePort);
+    const uint64_t key = Key(source, destination, udpSourcePort);
     const Table& table = Towards(last);
     while (node != last)
     {

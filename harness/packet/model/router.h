@@ -19,6 +19,17 @@ class Router
     /** The two ends get the port numbers 2 * k and 2 * k + 1 for the k-th link. */
     void AddLink(uint32_t a, uint32_t b);
 
+    /** What switches hash of a 5-tuple. */
+    static uint64_t Key(uint32_t source, uint32_t destination, uint32_t udpSourcePort);
+    /** The node on which a port sits. */
+    uint32_t NodeOf(uint32_t port) const
+    {
+        return m_nodeOf[port];
+    }
+
+    /** The ports of `node` on shortest paths towards the switch `last`. */
+    std::vector<uint32_t> NextPorts(uint32_t node, uint32_t last);
+
     /** Egress ports from `source` to `destination` (both NIC ports); empty if there is no path. */
     std::vector<uint32_t> Path(uint32_t source, uint32_t destination, uint32_t udpSourcePort);
 
