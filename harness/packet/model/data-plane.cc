@@ -400,7 +400,10 @@ DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
         next = Balance(sw, in, *packet, now);
     }
     Port& out = *next;
-    AdvanceSwitchPort(out, now);
+    if (out.freeAt <= now)
+    {
+        AdvanceSwitchPort(out, now);
+    }
     const uint8_t queue = packet->queue;
     const int64_t bytes = packet->bytes;
     if (out.freeAt <= now && !((out.backlog & ~out.paused) | (out.paused & Bit(queue))))
@@ -764,15 +767,21 @@ DataPlane::PaceGap(Flow& flow, const Port& port, uint16_t bytes)
     {
         return port.serialisation[bytes];
     }
+    const auto gapOf = [&](uint16_t frame) {
+        const auto unit = static_cast<double>(m_parameters.roundingPs);
+        const double gap = (frame + port.wireGap) * 8e12 / control.rateBps;
+        return static_cast<SimTime>(gap / unit + 0.5) * m_parameters.roundingPs;
+    };
+    if (bytes != flow.fullBytes)
+    {
+        return gapOf(bytes);
+    }
     if (control.rateBps != flow.pacedRateBps)
     {
         flow.pacedRateBps = control.rateBps;
-        flow.psPerByte = 8e12 / control.rateBps;
+        flow.fullGap = gapOf(bytes);
     }
-    const double gap = (bytes + port.wireGap) * flow.psPerByte;
-    const auto unit = static_cast<double>(m_parameters.roundingPs);
-    return unit == 1 ? static_cast<SimTime>(gap + 0.5)
-                     : static_cast<SimTime>(gap / unit + 0.5) * m_parameters.roundingPs;
+    return flow.fullGap;
 }
 
 inline bool

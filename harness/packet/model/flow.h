@@ -26,8 +26,8 @@ struct Flow
     std::vector<Port*> forward; //!< egress ports from the source host to the destination
     std::vector<Port*> reverse; //!< and back, for ACKs and CNPs
     Port* const* route{nullptr}; //!< of data from the first switch on; null: a load balancer finds it hop by hop
-    double psPerByte{0};        //!< of frame and gap at the current rate
-    double pacedRateBps{0};     //!< the rate that psPerByte was computed for
+    SimTime fullGap{0};         //!< between full packets at the current rate
+    double pacedRateBps{0};     //!< the rate that fullGap was computed for
     uint32_t packets{0};
     uint32_t sendNext{0}; //!< next packet to send
     uint32_t sendMax{0};  //!< packets sent at least once

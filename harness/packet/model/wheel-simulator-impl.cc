@@ -81,7 +81,54 @@ WheelSimulatorImpl::Add(uint32_t context, SimTime time, ns3::EventImpl* event)
 }
 
 [[gnu::noinline]] void
-WheelSimulatorImpl::Spread(Slot& s)
+WheelSimulatorImpl::Grow(Slot& s)
+{
+    const uint32_t aside = s.capacity - Slot::IN_PLACE;
+    auto rest = std::make_unique<Due[]>(2 * aside + 13);
+    std::copy(s.rest.get(), s.rest.get() + aside, rest.get());
+    s.rest = std::move(rest);
+    s.capacity = Slot::IN_PLACE + 2 * aside + 13;
+}
+
+[[gnu::noinline]] void
+WheelSimulatorImpl::InsertNow(Event* event, SimTime time)
+{
+    if (m_end + 2 >= m_due.size())
+    {
+        m_due.resize(2 * m_due.size() + 4);
+    }
+    size_t i = m_end++;
+    while (i > m_next && m_due[i - 1].time > time)
+    {
+        m_due[i] = m_due[i - 1];
+        --i;
+    }
+    m_due[i] = {time, event};
+}
+
+[[gnu::noinline]] void
+WheelSimulatorImpl::InsertFar(Event* event, SimTime time)
+{
+    m_far.push({time, m_sequence++, event});
+    m_farSlot = (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - (N_SLOTS - 1);
+}
+
+[[gnu::noinline]] void
+WheelSimulatorImpl::TakeFromFar(uint64_t slot)
+{
+    while (!m_far.empty() && (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - slot < N_SLOTS)
+    {
+        const Far& far = m_far.top();
+        Append(far.event, far.time, static_cast<uint64_t>(far.time) >> SLOT_SHIFT);
+        m_far.pop();
+    }
+    m_farSlot = m_far.empty()
+                    ? UINT64_MAX
+                    : (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - (N_SLOTS - 1);
+}
+
+void
+WheelSimulatorImpl::Spread(const Slot& s)
 {
     // Spread over finer slots by the next bits of the time: what is left to sort is nearly in order.
     constexpr int FINE_BITS = 5;
@@ -91,7 +138,7 @@ WheelSimulatorImpl::Spread(Slot& s)
     std::array<uint32_t, 1 << FINE_BITS> place{};
     const auto each = [&s](auto&& visit) {
         std::for_each(s.first, s.first + Slot::IN_PLACE, visit);
-        std::for_each(s.rest->begin(), s.rest->end(), visit);
+        std::for_each(s.rest.get(), s.rest.get() + (s.count - Slot::IN_PLACE), visit);
     };
     each([&](const Due& due) { ++place[fine(due)]; });
     uint32_t before = 0;
@@ -100,26 +147,12 @@ WheelSimulatorImpl::Spread(Slot& s)
         before += std::exchange(count, before);
     }
     each([&](const Due& due) { m_due[place[fine(due)]++] = due; });
-    s.rest->clear();
 }
 
-void
-WheelSimulatorImpl::Load(uint64_t slot)
+[[gnu::noinline]] void
+WheelSimulatorImpl::Load(Slot& s)
 {
-    m_slot = slot;
-    // Whatever the horizon now reaches leaves the heap before anything new can be scheduled there, so a bucket lists
-    // its events in the order in which they were scheduled.
-    while (!m_far.empty() && (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - slot < N_SLOTS)
-    {
-        const Far& far = m_far.top();
-        Append(far.event, far.time, static_cast<uint64_t>(far.time) >> SLOT_SHIFT);
-        m_far.pop();
-    }
-    const uint64_t index = slot & (N_SLOTS - 1);
-    Slot& s = m_wheel[index];
-    m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
     const size_t n = s.count;
-    s.count = 0;
     m_next = 0;
     m_end = n;
     if (m_due.size() < n + 2)
@@ -146,8 +179,8 @@ WheelSimulatorImpl::Load(uint64_t slot)
     }
 }
 
-bool
-WheelSimulatorImpl::NextSlot()
+inline bool
+WheelSimulatorImpl::FindSlot(uint64_t& slot) const
 {
     const uint64_t start = (m_slot + 1) & (N_SLOTS - 1);
     constexpr uint64_t WORDS = N_SLOTS / 64;
@@ -162,12 +195,12 @@ WheelSimulatorImpl::NextSlot()
     if (bits)
     {
         const uint64_t index = (word << 6) + std::countr_zero(bits);
-        Load(m_slot + 1 + ((index - start) & (N_SLOTS - 1)));
+        slot = m_slot + 1 + ((index - start) & (N_SLOTS - 1));
         return true;
     }
     if (!m_far.empty())
     {
-        Load(static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT);
+        slot = static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT;
         return true;
     }
     return false;
@@ -179,9 +212,35 @@ WheelSimulatorImpl::Run()
     m_stop = false;
     while (!m_stop)
     {
-        if (m_next == m_end && !NextSlot())
+        if (m_next == m_end)
         {
-            break;
+            uint64_t slot;
+            if (!FindSlot(slot))
+            {
+                break;
+            }
+            m_slot = slot;
+            if (slot >= m_farSlot)
+            {
+                // Whatever the horizon now reaches leaves the heap before anything new can be scheduled there, so a
+                // slot lists its events in the order in which they were scheduled.
+                TakeFromFar(slot);
+            }
+            const uint64_t index = slot & (N_SLOTS - 1);
+            Slot& s = m_wheel[index];
+            m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
+            if (s.count == 1)
+            {
+                const Due due = s.first[0];
+                s.count = 0;
+                m_next = m_end = 0;
+                m_now = due.time;
+                ++m_count;
+                due.event->fire(due.event);
+                continue;
+            }
+            Load(s);
+            s.count = 0;
         }
         while (m_next < m_end && !m_stop)
         {

@@ -103,7 +103,8 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
 
         Due first[IN_PLACE];
         uint32_t count{0};
-        std::unique_ptr<std::vector<Due>> rest;
+        uint32_t capacity{IN_PLACE};
+        std::unique_ptr<Due[]> rest; //!< room for capacity - IN_PLACE
     };
 
     /** 2^13 ps wide slots and 1024 of them: a horizon of 8.4 us, above the delay of a data centre's links. */
@@ -113,14 +114,22 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     static void FireGeneral(Event* event);
     uint32_t Add(uint32_t context, SimTime time, ns3::EventImpl* event);
     void Append(Event* event, SimTime time, uint64_t slot);
-    bool NextSlot();
-    void Load(uint64_t slot);
+    static void Grow(Slot& s);
+    void InsertNow(Event* event, SimTime time);
+    void InsertFar(Event* event, SimTime time);
+    /** The number of the next slot in which something happens; false if there is none. */
+    bool FindSlot(uint64_t& slot) const;
+    /** Take events out of the heap that the horizon reaches from `slot`. */
+    void TakeFromFar(uint64_t slot);
+    /** Make a slot's events, more than one, those to run. */
+    void Load(Slot& s);
     /** Copy a full slot's events to m_due, nearly in order of time. */
-    void Spread(Slot& s);
+    void Spread(const Slot& s);
 
     std::array<Slot, N_SLOTS> m_wheel;
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
+    uint64_t m_farSlot{UINT64_MAX}; //!< the first slot from which the horizon reaches the heap's top
     std::vector<Due> m_due{2}; //!< the events of the current slot in [m_next, m_end), sorted
     size_t m_next{0};
     size_t m_end{0};
@@ -142,19 +151,14 @@ WheelSimulatorImpl::Append(Event* event, SimTime time, uint64_t slot)
 {
     const uint64_t index = slot & (N_SLOTS - 1);
     Slot& s = m_wheel[index];
-    if (s.count < Slot::IN_PLACE) [[likely]]
+    const uint32_t i = s.count;
+    if (i == s.capacity) [[unlikely]]
     {
-        s.first[s.count] = {time, event};
+        Grow(s);
     }
-    else
-    {
-        if (!s.rest)
-        {
-            s.rest = std::make_unique<std::vector<Due>>();
-        }
-        s.rest->push_back({time, event});
-    }
-    ++s.count;
+    s.count = i + 1;
+    Due* due = i < Slot::IN_PLACE ? &s.first[i] : &s.rest[i - Slot::IN_PLACE];
+    *due = {time, event};
     m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
 }
 
@@ -171,21 +175,11 @@ WheelSimulatorImpl::Insert(Event* event, SimTime time)
     }
     else if (ahead == 0)
     {
-        if (m_end + 2 == m_due.size())
-        {
-            m_due.emplace_back();
-        }
-        size_t i = m_end++;
-        while (i > m_next && m_due[i - 1].time > time)
-        {
-            m_due[i] = m_due[i - 1];
-            --i;
-        }
-        m_due[i] = {time, event};
+        InsertNow(event, time);
     }
     else
     {
-        m_far.push({time, m_sequence++, event});
+        InsertFar(event, time);
     }
 }
 
