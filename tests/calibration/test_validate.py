@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,17 +133,20 @@ def test_the_command_writes_the_table_and_fails_with_a_row(
     got: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = GROUP.exact("one [us]", 1, got, "a cause")
-    rows = cases_of(one, GROUP.within("two", 2.0, 2.01, 0.01), GROUP.reported("three", 1.0, 9.0, "a reason"))
+    missed = replace(GROUP.exact("four", 1, 2, "a known cause"), known_miss=True)
+    rows = cases_of(one, GROUP.within("two", 2.0, 2.01, 0.01), GROUP.reported("three", 1.0, 9.0, "a reason"), missed)
     monkeypatch.setattr(validate, "CASES", rows)
     assert cli.main(["validate", "--jobs", "1", "--out", str(tmp_path)]) == code
     out, err = capsys.readouterr()
     assert "one [us]" in out
-    assert "three: a reason" in out and "of 2 rows pass, 1 are reported only" in out
-    assert ("1 of 2 rows failed: one [us]" in err) == ("one [us]: a cause" in out) == (code == cli.FAILED)
+    assert "three: a reason" in out and "four: a known cause" in out
+    assert f"{2 if got == 1 else 1} of 3 rows pass, 1 known to miss (see its note), 1 are reported only" in out
+    assert ("1 of 3 rows failed: one [us]" in err) == ("one [us]: a cause" in out) == (code == cli.FAILED)
     verdict = "yes" if got == 1 else "no"
     assert (tmp_path / "validate.csv").read_text().splitlines() == [
         "row,case,expected,got,tolerance,source,pass,note",
         f"3,one [us],1,{got},exact,somewhere,{verdict},a cause",
         "3,two,2,2.01,1 %,somewhere,yes,",
         "3,three,1,9,none,somewhere,reported,a reason",
+        "3,four,1,2,exact,somewhere,missed,a known cause",
     ]
