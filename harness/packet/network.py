@@ -30,8 +30,7 @@ from harness.types import (
 ENGINES = {"wheel": "kvnet::WheelSimulatorImpl", "ns3": "ns3::DefaultSimulatorImpl"}
 
 #: Reaction time of a PFC peer, as the bytes that it may still send at 100 Gb/s [bytes]. IEEE 802.1Qbb (802.3 annex
-#: 31B.3.7)
-#: allows 60 quanta of 512 bit times at 10 Gb/s and more at higher rates; about 25 KB at 100 Gb/s.
+#: 31B.3.7) allows 60 quanta of 512 bit times at 10 Gb/s and more at higher rates; about 25 KB at 100 Gb/s.
 PFC_REACTION_BYTES_AT_100G = 25_000
 
 #: Types of ns-3's congestion controls, by the name that `network.tcp.use` takes.
@@ -39,7 +38,7 @@ TCP_TYPES = {"dctcp": "ns3::TcpDctcp", "cubic": "ns3::TcpCubic", "newreno": "ns3
 
 _MAX_FRAME_BYTES = 9600
 _MAX_PACKETS = 2**32 - 1
-_MIB_ROW = 12
+_FLOW_FIELDS = 12
 
 #: Columns of a port trace, in C++'s order; bytes are wire bytes by class, the queue is in frame bytes.
 TRACE_COLUMNS = (
@@ -289,8 +288,7 @@ class PacketNetwork:
         fabric.Build(mix64(seed & (2**64 - 1)), s.watchdog)
         return fabric
 
-    # --- callbacks from the event loop
-    # ----------------------------------------------------------------------------------
+    # --- callbacks from the event loop --------------------------------------------------------------------------------
 
     def _guard(self, call: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: Any) -> None:
@@ -320,8 +318,7 @@ class PacketNetwork:
             totals = self._fabric.GetTotals()
             self._on_heartbeat(Progress(self._fabric.Now(), totals.dataPackets, totals.dataHops))
 
-    # --- NetworkModel
-    # -----------------------------------------------------------------------------------------------------
+    # --- NetworkModel -------------------------------------------------------------------------------------------------
 
     @property
     def now_ps(self) -> int:
@@ -492,8 +489,7 @@ class PacketNetwork:
         """The path that the C++ router gives a 5-tuple: the same as Router's."""
         return tuple(self._fabric.Path(src_port, dst_port, udp_sport))
 
-    # --- records
-    # ------------------------------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------------------
 
     def _check_time(self, at_ps: int) -> None:
         assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
@@ -571,7 +567,7 @@ def _tcp_framing(settings: NetworkSettings) -> NetworkSettings:
 
 def _flow_rows(source: Any) -> Int64Array:
     n = source.Flows().size()
-    return _copy(source.FlowData(), n * _MIB_ROW).reshape(n, _MIB_ROW)
+    return _copy(source.FlowData(), n * _FLOW_FIELDS).reshape(n, _FLOW_FIELDS)
 
 
 def _copy(pointer: Any, n: int) -> Int64Array:
