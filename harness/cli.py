@@ -628,12 +628,15 @@ def _list(options: argparse.Namespace) -> int:
     from harness import components
     from harness.config import presets
     from harness.fluid import MODELS
+    from harness.network_settings import CONGESTION_CONTROLS, LOAD_BALANCERS
 
     groups: dict[str, Callable[[], list[tuple[str, str]]]] = {
         family: lambda family=family: components.describe(family)  # type: ignore[misc]
         for family in components.FAMILIES
     }
     groups["fluid"] = lambda: [(n, (model.__doc__ or "").strip().partition("\n")[0]) for n, model in MODELS.items()]
+    groups["congestion control"] = lambda: list(CONGESTION_CONTROLS.items())
+    groups["load balancing"] = lambda: list(LOAD_BALANCERS.items())
     groups["scenario preset"] = lambda: presets("scenario")
     groups["topology preset"] = lambda: presets("topology")
     groups["network profile"] = lambda: presets("profile")

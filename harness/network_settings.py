@@ -27,6 +27,23 @@ def _attribute_text(value: object) -> object:
 AttributeText = Annotated[str, BeforeValidator(_attribute_text)]
 
 
+#: What `cc.use` may name, beside the TypeId of a plug-in header.
+CONGESTION_CONTROLS = {
+    "dcqcn": "DCQCN's reaction point; the choices in which its implementations differ are keys of network.cc",
+    "swift": "Swift: keeps the delay near a target; its values are network.cc.attributes",
+    "none": "line rate, whatever happens",
+    "fixed": "the constant rate network.cc.rate",
+}
+
+#: What `load_balancing.use` may name.
+LOAD_BALANCERS = {
+    "ecmp": "one path per queue pair, by a hash of its 5-tuple at every switch",
+    "flowlet": "another path after a pause of load_balancing.flowlet_gap, decided by every switch",
+    "spray": "a path per packet; the receiver must place data out of order (transport.reordering)",
+    "pinned": "paths from a file (netkv-cosim flows --paths)",
+}
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,8 +131,8 @@ class CongestionControl(_Section):
     def _consistent(self) -> CongestionControl:
         if self.use == "fixed" and self.rate is None:
             raise ValueError("rate is missing: cc.use 'fixed' needs cc.rate, for example '25Gbps'")
-        if self.header is None and self.use not in ("dcqcn", "swift", "none", "fixed"):
-            allowed = "'dcqcn', 'swift', 'none', 'fixed', or a TypeId name together with cc.header"
+        if self.header is None and self.use not in CONGESTION_CONTROLS:
+            allowed = f"{', '.join(map(repr, CONGESTION_CONTROLS))}, or a TypeId name together with cc.header"
             raise ValueError(f"use is {self.use!r}, allowed: {allowed}")
         if self.cut_check == 0 and self.first_cut == "at-check":
             raise ValueError("first_cut 'at-check' needs cut_check > 0")
