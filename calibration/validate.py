@@ -22,6 +22,7 @@ from scipy.stats import chi2, spearmanr
 
 from calibration import dcqcn_fluid, dcqcn_packet
 from harness import flows, results
+from harness.bench import star
 from harness.config import load_network
 from harness.errors import RunFailure
 from harness.fluid.waterfill import INF, Band, Demand
@@ -118,12 +119,6 @@ class _Group:
 
 
 # --- Fabrics and runs -------------------------------------------------------------------------------------------------
-
-
-def star(hosts: int, rate_bps: int = 100 * GBPS) -> Topology:
-    """Hosts 0, 1, ... on one switch; host i is port 2 i."""
-    nodes = (*(Node(i, f"host{i}", "host") for i in range(hosts)), Node(hosts, "switch", "switch"))
-    return Topology(f"star-{hosts}", nodes, tuple(Link(i, i, hosts, rate_bps, US, tier=1) for i in range(hosts)))
 
 
 def chain(links: int, rate_bps: int) -> Topology:

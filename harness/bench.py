@@ -42,14 +42,14 @@ ACK_EVERY = (1, 16)
 BASELINE_SHARE = 20
 
 
-def _links(ends: Sequence[tuple[int, int]]) -> tuple[Link, ...]:
-    return tuple(Link(i, a, b, RATE_BPS, DELAY_PS, tier=1) for i, (a, b) in enumerate(ends))
+def _links(ends: Sequence[tuple[int, int]], rate_bps: int = RATE_BPS) -> tuple[Link, ...]:
+    return tuple(Link(i, a, b, rate_bps, DELAY_PS, tier=1) for i, (a, b) in enumerate(ends))
 
 
-def star(hosts: int) -> Topology:
+def star(hosts: int, rate_bps: int = RATE_BPS) -> Topology:
     """Hosts 0, 1, ... on one switch; host i is port 2 i."""
     nodes = (*(Node(i, f"host{i}", "host") for i in range(hosts)), Node(hosts, "switch", "switch"))
-    return Topology(f"star-{hosts}", nodes, _links([(i, hosts) for i in range(hosts)]))
+    return Topology(f"star-{hosts}", nodes, _links([(i, hosts) for i in range(hosts)], rate_bps))
 
 
 def three_tiers(pods: int, tors: int, hosts: int, aggs: int, cores: int) -> Topology:

@@ -20,6 +20,7 @@ from harness.errors import InputError, RunFailure
 from harness.interfaces import Background, NetworkModel, Oracle, Scheduler, ServiceTimes
 from harness.prefix_cache import BlockKey, Lease, PrefixCache, block_keys
 from harness.types import (
+    LINK_COLUMNS,
     N_TIERS,
     TRAFFIC_CLASSES,
     Cluster,
@@ -41,17 +42,6 @@ BACKGROUND_CHUNK_PS = 10 * 10**9
 STALL_PS = 60 * 10**12
 
 _KV = TRAFFIC_CLASSES.index("kv")
-_LINK_COLUMNS = (
-    "port",
-    "start_ps",
-    "end_ps",
-    "control_bytes",
-    "kv_bytes",
-    "background_bytes",
-    "ecn_marks",
-    "paused_ps",
-    "queue_max_bytes",
-)
 
 
 class Engine:
@@ -400,7 +390,7 @@ class Engine:
 
     def _check_stall(self) -> None:
         now_ps = self._network.now_ps
-        if not self._flows_open or self._link_rows[-1][:, _LINK_COLUMNS.index("kv_bytes")].any():
+        if not self._flows_open or self._link_rows[-1][:, LINK_COLUMNS.index("kv_bytes")].any():
             self._moved_ps = now_ps
         elif now_ps - self._moved_ps >= STALL_PS:
             stuck = [job.request.id for job in self._jobs if job.flows_open]
@@ -427,9 +417,9 @@ class Engine:
             self._last_link_sample = sample
 
     def _links(self) -> Mapping[str, npt.NDArray[Any]]:
-        empty = np.empty((0, len(_LINK_COLUMNS)), dtype=np.int64)
+        empty = np.empty((0, len(LINK_COLUMNS)), dtype=np.int64)
         table = np.concatenate([empty, *self._link_rows])
-        return {name: table[:, i].copy() for i, name in enumerate(_LINK_COLUMNS)}
+        return {name: table[:, i].copy() for i, name in enumerate(LINK_COLUMNS)}
 
     def _pump_background(self) -> None:
         if not self._to_transfer:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.errors import InputError, RunFailure
-from harness.types import TRAFFIC_CLASSES, NetworkTotals, RequestRecord, RunResult, Topology
+from harness.types import LINK_COLUMNS, TRAFFIC_CLASSES, NetworkTotals, RequestRecord, RunResult, Topology
 
 #: Columns of summary.csv that other programs rely on; more may follow them.
 SUMMARY_COLUMNS = (
@@ -64,19 +64,6 @@ COMPARISON_COLUMNS = (
     "ci_high_pct",
     "seeds",
     "interval",
-)
-
-#: What `RunResult.links` holds: a row per port and sampling interval, by start time and port. Bytes are wire bytes.
-LINK_COLUMNS = (
-    "port",
-    "start_ps",
-    "end_ps",
-    "control_bytes",
-    "kv_bytes",
-    "background_bytes",
-    "ecn_marks",
-    "paused_ps",
-    "queue_max_bytes",
 )
 
 #: The tables of a run that hold a row per request, flow, link and interval, and (if there are any) traced port and

@@ -329,6 +329,19 @@ class NetworkResult:
 
 # --- Results ----------------------------------------------------------------------------------------------------------
 
+#: What `RunResult.links` holds: a row per port and sampling interval, by start time and port. Bytes are wire bytes.
+LINK_COLUMNS = (
+    "port",
+    "start_ps",
+    "end_ps",
+    "control_bytes",
+    "kv_bytes",
+    "background_bytes",
+    "ecn_marks",
+    "paused_ps",
+    "queue_max_bytes",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:

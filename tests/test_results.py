@@ -15,6 +15,7 @@ import pytest
 from harness import results
 from harness.errors import InputError, RunFailure
 from harness.types import (
+    LINK_COLUMNS,
     FlowTable,
     NetworkResult,
     NetworkSample,
@@ -74,7 +75,7 @@ def make_result(*, scheduler: str = "rr", seed: int = 1, n_requests: int = 3) ->
     )
     zeros = np.zeros((6, 3), dtype=np.int64)
     sample = NetworkSample(2 * PS_PER_S, zeros, zeros[:, 0], zeros[:, 0], zeros[:, 0])
-    links = {name: np.zeros(6, dtype=np.int64) for name in results.LINK_COLUMNS}
+    links = {name: np.zeros(6, dtype=np.int64) for name in LINK_COLUMNS}
     links |= {"port": np.arange(6), "end_ps": np.full(6, PS_PER_S)}
     links["kv_bytes"] = column(6_250_000_000, 0, 0, 0, 0, 0)  # half of what 100 Gbit/s carry in 1 s
     return RunResult(

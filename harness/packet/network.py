@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -575,11 +574,3 @@ def _copy(pointer: Any, n: int) -> Int64Array:
         return np.zeros(0, dtype=np.int64)
     pointer.reshape((n,))
     return np.array(pointer, dtype=np.int64)
-
-
-def callback_traceback(error: BaseException) -> str:
-    """The traceback of an exception that an action raised inside the event loop, without our own frames around it."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))
