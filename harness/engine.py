@@ -124,8 +124,6 @@ class Engine:
             for i in cluster.prefill
         ]
         self._decode = [_Decode(i, PrefixCache(capacity_tokens, block_tokens)) for i in cluster.decode]
-        for decode in self._decode:
-            decode.end_iteration = partial(self._end_iteration, decode)
         self._decode_by_id = {decode.id: decode for decode in self._decode}
         self._iteration_ps = [0, *(service_times.iteration_ps(b) for b in range(1, service_times.max_batch + 1))]
         self._waiting: deque[_Job] = deque()
@@ -336,37 +334,50 @@ class Engine:
         decode.reserved -= 1
         decode.cache.publish(lease)
         decode.queue.append(job)
-        if not decode.iterating:
-            self._start_iteration(decode)
+        self._join(decode)
         self._place_waiting()  # blocks that came twice are kept once, and may be hits now
 
     # --- Decode -------------------------------------------------------------------------------------------------------
 
-    def _start_iteration(self, decode: _Decode) -> None:
+    def _start_stretch(self, decode: _Decode) -> None:
+        """Begin a stretch of iterations with one batch, which ends when a request leaves, or earlier if one joins."""
         now_ps = self._network.now_ps
+        joined: list[_Job] = []
         while decode.queue and decode.batch < self._service.max_batch:
             job = decode.queue.popleft()
-            job.decode_start_ps = now_ps
             decode.batch += 1
-            decode.joined.append(job)
+            joined.append(job)
             heapq.heappush(decode.leaving, (decode.iterations + job.request.output_tokens, job.request.id))
-        decode.iterations += 1
-        decode.iterating = True
-        self._network.schedule(now_ps + self._iteration_ps[decode.batch], decode.end_iteration)
+        decode.stretch_ps, decode.iteration_ps = now_ps, self._iteration_ps[decode.batch]
+        for job in joined:
+            job.decode_start_ps, job.first_token_ps = now_ps, now_ps + decode.iteration_ps
+        self._end_stretch_after(decode, decode.leaving[0][0] - decode.iterations)
 
-    def _end_iteration(self, decode: _Decode) -> None:
-        if decode.joined:
-            for job in decode.joined:
-                job.first_token_ps = self._network.now_ps
-            decode.joined.clear()
+    def _end_stretch_after(self, decode: _Decode, iterations: int) -> None:
+        decode.stretch_iterations = iterations
+        at_ps = decode.stretch_ps + iterations * decode.iteration_ps
+        self._network.schedule(at_ps, partial(self._end_stretch, decode, at_ps))
+
+    def _join(self, decode: _Decode) -> None:
+        """Let the request that has just been queued in at the next iteration boundary, if there is a slot."""
+        if not decode.batch:
+            self._start_stretch(decode)
+        elif decode.batch < self._service.max_batch:
+            begun = -(-(self._network.now_ps - decode.stretch_ps) // decode.iteration_ps)
+            if max(begun, 1) < decode.stretch_iterations:
+                self._end_stretch_after(decode, max(begun, 1))
+
+    def _end_stretch(self, decode: _Decode, at_ps: int) -> None:
+        if not decode.batch or at_ps != decode.stretch_ps + decode.stretch_iterations * decode.iteration_ps:
+            return  # it ended earlier than foreseen, as a request joined
+        decode.iterations += decode.stretch_iterations
         if decode.leaving[0][0] == decode.iterations:
             while decode.leaving and decode.leaving[0][0] == decode.iterations:
                 self._complete(self._jobs[heapq.heappop(decode.leaving)[1]], decode)
             self._place_waiting()
-        if decode.batch or decode.queue:
-            self._start_iteration(decode)
-        else:
-            decode.iterating = False
+        # A request that waited and needed no transfer may just have begun the next stretch on the idle instance.
+        if decode.stretch_ps < at_ps and (decode.batch or decode.queue):
+            self._start_stretch(decode)
 
     def _complete(self, job: _Job, decode: _Decode) -> None:
         assert job.lease is not None
@@ -451,7 +462,7 @@ class Engine:
             transfer_start_ps=job.transfer_start_ps,
             transfer_end_ps=job.transfer_end_ps,
             decode_start_ps=job.decode_start_ps,
-            first_token_ps=job.first_token_ps,
+            first_token_ps=passed(job.first_token_ps),
             last_token_ps=job.last_token_ps,
             input_tokens=request.input_tokens,
             output_tokens=request.output_tokens,
@@ -538,26 +549,26 @@ class _Decode:
     __slots__ = (
         "batch",
         "cache",
-        "end_iteration",
         "id",
-        "iterating",
+        "iteration_ps",
         "iterations",
-        "joined",
         "leaving",
         "queue",
         "reserved",
+        "stretch_iterations",
+        "stretch_ps",
     )
 
     def __init__(self, instance: int, cache: PrefixCache) -> None:
         self.id = instance
         self.cache = cache
-        self.end_iteration: Callable[[], None]
         self.reserved = 0  #: requests whose cache is on its way
         self.queue: deque[_Job] = deque()  #: requests that wait for the next iteration or a slot
         self.batch = 0  #: running requests
-        self.iterating = False
-        self.iterations = 0  #: started so far
-        self.joined: list[_Job] = []  #: requests in their first iteration
+        self.iterations = 0  #: completed before the present stretch
+        self.stretch_ps = 0  #: when the present stretch began
+        self.stretch_iterations = 0  #: how many it will have, as far as is known
+        self.iteration_ps = 0  #: how long one of them takes
         self.leaving: list[tuple[int, int]] = []  #: heap of (number of its last iteration, request id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from harness.errors import InputError
+from harness.units import DurationPs, PositiveDurationPs
 
 PS_PER_MS = 10**9
 
@@ -19,45 +20,49 @@ def _check_max_batch(max_batch: int) -> int:
 
 
 class PaperProfile:
-    """Service times that reproduce the TTFT and TBT of the NetKV paper (arXiv 2606.03910).
+    """Service times of the form that the NetKV paper's Table II implies (arXiv 2606.03910).
 
     Prefill: no queue, and a time proportional to the prompt. In all six cells of Table II TTFT - transfer is 977 ms,
-    at twice the load as well, so there is no queue; less one decode iteration that leaves 964 ms for the rag mix, whose
-    mean prompt is 8,000 tokens: 120.5 us a token. (A published H100 measurement is 954 ms at 8,192 tokens.)
+    at twice the load as well, so there is no queue; less one decode iteration that leaves 964 ms for the rag mix.
 
-    Decode: Table II's TBT under round-robin is 12.74 ms, and 0.27 ms more when the load and so the batch doubles:
+    Decode: an iteration is linear in the batch, t_iter(b) = iteration + b * iteration_per_request, as the TBT of Table
+    II is: 12.74 ms under round-robin, and 0.27 ms more when the load doubles.
 
-        t_iter(b) = 12.47 ms + 0.27 ms * b / RR_BATCH,    12.47 = 12.74 - 0.27,
-
-    with RR_BATCH the mean batch that a running request is part of (itself included) under round-robin at 100 % load. It
-    is 1.69 in runs of the rag workload on the paper's placement (12 decode instances, 16 seeds of 400 requests, every
-    transfer at 20 Gbit/s without contention, at this slope). At 200 % it is 2.87, not twice as much, because an
-    instance is idle at times: 12.92 ms where the paper has 13.01.
+    The paper states neither a prompt length nor a batch, so the constants go with a workload: the defaults with
+    scenarios/rag.yaml (a mean prompt of 8,000 tokens; a published H100 measurement is 954 ms at 8,192; and a mean batch
+    of 1.69, itself included, that a running request is part of under round-robin), those of scenarios/paper-rag.yaml
+    come from `netkv-cosim calibrate fit`.
 
     Left out: dependence of an iteration on the length of the contexts in it; interference of concurrent prefills.
 
     Parameters
     ----------
+    prefill_per_token : time to prefill a token [ps].
+    iteration, iteration_per_request : of a decode iteration, what does not and what does depend on the batch [ps].
     max_batch : decode slots of an instance.
     """
 
     prefill_queue = False
 
-    PREFILL_PS_PER_TOKEN = 964 * PS_PER_MS // 8000
-    RR_BATCH = 1.69
-    NO_BATCH_PS = 12_470_000_000
-    PER_REQUEST_PS = round(270_000_000 / RR_BATCH)
-
-    def __init__(self, *, max_batch: int = MAX_BATCH) -> None:
+    def __init__(
+        self,
+        *,
+        prefill_per_token: PositiveDurationPs = 964 * PS_PER_MS // 8000,
+        iteration: PositiveDurationPs = 12_470_000_000,
+        iteration_per_request: DurationPs = 159_763_314,
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        self._prefill_per_token_ps = prefill_per_token
+        self._iteration_ps, self._per_request_ps = iteration, iteration_per_request
         self.max_batch = _check_max_batch(max_batch)
 
     def prefill_ps(self, tokens: int) -> int:
         """Time to prefill `tokens` tokens [ps]."""
-        return tokens * self.PREFILL_PS_PER_TOKEN
+        return tokens * self._prefill_per_token_ps
 
     def iteration_ps(self, batch: int) -> int:
         """Time of one decode iteration with `batch` >= 1 running requests [ps]."""
-        return self.NO_BATCH_PS + batch * self.PER_REQUEST_PS
+        return self._iteration_ps + batch * self._per_request_ps
 
 
 class H100Tp4Profile:

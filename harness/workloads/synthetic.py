@@ -42,6 +42,8 @@ class Rag:
     Parameters
     ----------
     rate : mean arrivals a second.
+    burst : mean number of requests that arrive at one moment, 1 + a Poisson variate; 1 is a Poisson process of single
+        requests. Mooncake's conversation trace has 10 requests a moment, every 3 s.
     rate_scale : factor on the rate; lengths and documents stay as they are, and all arrivals come closer together.
     input_mean, input_sigma : mean [tokens] and sigma of the logarithm of a prompt's length, before the cut.
     input_max : longest prompt [tokens]; longer ones are cut.
@@ -58,6 +60,7 @@ class Rag:
     """
 
     rate: float = 1.5
+    burst: float = 1.0
     rate_scale: float = 1.0
     input_mean: float = 8000.0
     input_sigma: float = 0.9
@@ -82,6 +85,8 @@ class Rag:
             value = getattr(self, name)
             if not 0 <= value <= 10:
                 raise InputError(f"{value} given; a number from 0 to 10", key=f"workload.{name}")
+        if not 1 <= self.burst <= 1000:
+            raise InputError(f"{self.burst} given; a number from 1 to 1000", key="workload.burst")
         if not 0 <= self.p_share <= 1:
             raise InputError(f"{self.p_share} given; a probability in [0, 1]", key="workload.p_share")
         for name in ("input_max", "documents"):
@@ -92,11 +97,12 @@ class Rag:
     def requests(self) -> Sequence[Request]:
         """All requests, the same at every call."""
         # A stream for each quantity: the first requests of a longer run are the requests of a shorter one.
-        rngs = np.random.default_rng(self.seed).spawn(6)
-        arrival_rng, input_rng, output_rng, share_rng, pick_rng, document_rng = rngs
+        rngs = np.random.default_rng(self.seed).spawn(7)
+        arrival_rng, input_rng, output_rng, share_rng, pick_rng, document_rng, burst_rng = rngs
         n, block_tokens = self.n_requests, self.block_tokens
-        gaps_s = arrival_rng.exponential(1 / (self.rate * self.rate_scale), n)
-        arrivals_ps = np.rint(np.cumsum(gaps_s) * 1e12).astype(np.int64).tolist()
+        moments_s = np.cumsum(arrival_rng.exponential(self.burst / (self.rate * self.rate_scale), n))
+        sizes = 1 + burst_rng.poisson(self.burst - 1, n)
+        arrivals_ps = np.rint(np.repeat(moments_s, sizes)[:n] * 1e12).astype(np.int64).tolist()
         inputs = np.minimum(_lengths(input_rng, self.input_mean, self.input_sigma, n), self.input_max).tolist()
         outputs = _lengths(output_rng, self.output_mean, self.output_sigma, n).tolist()
         document_tokens = _lengths(document_rng, self.document_mean, self.document_sigma, self.documents)

@@ -22,8 +22,13 @@ def test_paper_decode() -> None:
     # 0.27 ms / 1.69 = 159.763 us a request on 12.47 ms; round-robin's mean batch of 1.69 gives Table II's 12.74.
     assert profile.iteration_ps(1) == 12_629_763_314
     assert profile.iteration_ps(3) - profile.iteration_ps(2) == 159_763_314
-    round_robin_ps = profile.NO_BATCH_PS + 1.69 * profile.PER_REQUEST_PS
-    assert round_robin_ps == pytest.approx(12.74 * MS)
+    assert 12.47 * MS + 1.69 * 159_763_314 == pytest.approx(12.74 * MS)
+
+
+def test_paper_constants_can_be_set() -> None:
+    profile = PaperProfile(prefill_per_token=100_000_000, iteration=12 * MS, iteration_per_request=0)
+    assert profile.prefill_ps(8000) == 800 * MS
+    assert [profile.iteration_ps(b) for b in (1, 64)] == [12 * MS, 12 * MS]
 
 
 @pytest.mark.parametrize(

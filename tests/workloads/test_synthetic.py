@@ -53,6 +53,17 @@ def test_rate_scale_brings_arrivals_closer_and_changes_nothing_else() -> None:
     assert [(r.input_tokens, r.block_hashes) for r in once] == [(r.input_tokens, r.block_hashes) for r in twice]
 
 
+def test_bursts_keep_the_rate_and_all_else() -> None:
+    single, bursts = draw(n=20_000), draw(n=20_000, burst=10.0)
+    arrivals = Counter(r.arrival_ps for r in bursts)
+    # 2,000 moments of 1 + Poisson(9) requests: the mean has a standard deviation of 3 / sqrt(2000) = 0.07, the rate
+    # one of about sqrt(1.1 / 2000) = 2.3 %.
+    assert np.mean(list(arrivals.values())) == pytest.approx(10.0, abs=0.3)
+    assert 20_000e12 / bursts[-1].arrival_ps == pytest.approx(1.5, rel=0.1)
+    assert [(r.input_tokens, r.block_hashes) for r in single] == [(r.input_tokens, r.block_hashes) for r in bursts]
+    assert draw(n=200, burst=10.0)[:40] == draw(n=40, burst=10.0)
+
+
 def test_a_shorter_run_is_the_beginning_of_a_longer_one() -> None:
     assert draw(n=200)[:40] == draw(n=40)
 
