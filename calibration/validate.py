@@ -418,7 +418,7 @@ def _water_filling(lot: _ParkingLot, limit_bps: float = 10**12) -> list[float]:
     router = Router(lot.topology)
     n_ports = lot.topology.n_ports
     capacity = [INF, *(float(lot.topology.links[p >> 1].rate_bps) for p in range(n_ports))]
-    band = Band(capacity + [limit_bps] * len(lot.ends))
+    band: Band[Demand] = Band(capacity + [limit_bps] * len(lot.ends))
     demands = []
     for i, (src, dst) in enumerate(lot.ends):
         demand = Demand((*(port + 1 for port in router.path(src, dst, 0)), 1 + n_ports + i))

@@ -25,14 +25,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+    from rich.table import Table
 
-    from calibration import validate
-    from harness.sweep import Cell, RunReport
+    from calibration import experiment, validate
+    from harness.cells import Cell
+    from harness.scenario_run import RunReport
+    from harness.sweep import Sweep, SweepReport
+    from harness.workers import Workers
 
 DONE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 
 #: Between two lines of progress where there is no terminal [s].
 _LINE_INTERVAL_S = 10.0
+
+#: Bars of single cells on a terminal.
+_MOST_BARS = 12
+
+#: Rows of a sweep that are printed; all are in summary.csv.
+_MOST_ROWS = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,6 +128,21 @@ def _parser() -> _Parser:
     )
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/<scenario>/<time>-<config>")
 
+    sub = add("sweep", _sweep, "run a sweep: a scenario at every point of some axes, on this machine or a cluster")
+    sub.add_argument("sweep", metavar="SWEEP", help="a YAML file, or the name of one that comes with the project")
+    sub.add_argument("--backend", choices=("packet", "fluid", "both"), help="network model")
+    sub.add_argument("--schedulers", type=_names, metavar="A,B,...", help="names, module:Class or path/file.py:Class")
+    sub.add_argument("--seeds", type=_count, metavar="N", help="repetitions of every cell, with the seeds 1..N")
+    sub.add_argument("--requests", type=_count, metavar="N", help="requests a cell")
+    sub.add_argument("--jobs", type=_count, metavar="N", help="processes at a time (default: the cores there are)")
+    sub.add_argument("--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, as tcp://host:8786")
+    sub.add_argument("--quick", action="store_true", help="small but real: what the sweep's quick block says")
+    sub.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set any key")
+    sub.add_argument("--resume", action="store_true", help="go on with a sweep, leaving out what is complete")
+    sub.add_argument("--allow-mixed-code", action="store_true", help="go on although the code has changed since")
+    sub.add_argument("--print-job-script", action="store_true", help="print what the cluster block submits, and end")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/<sweep>/<time>-<config>")
+
     sub = add("flows", _flows, "run a plain list of flows, without the co-simulation")
     sub.add_argument("--topology", required=True, metavar="FILE", help="YAML, a preset's name, or HPCC text")
     sub.add_argument("--flows", required=True, type=Path, metavar="FILE", help="HPCC text, or CSV: flow_id,src,dst,...")
@@ -133,6 +158,9 @@ def _parser() -> _Parser:
     )
     sub.add_argument("--trace-interval", default="10us", metavar="TIME", help="finest resolution of it (default: 10us)")
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: results/flows/<time>-<config>")
+
+    text = "how far a fluid model overstates what network-aware placement gains, and why"
+    _add_calibrate(commands.add_parser("calibrate", help=text, description=text, allow_abbrev=False))
 
     sub = add("validate", _validate, "hold the packet model against closed forms, theory and reference figures")
     sub.add_argument("--jobs", type=_count, default=2, metavar="N", help="processes at a time (default: 2)")
@@ -155,10 +183,67 @@ def _parser() -> _Parser:
     return parser
 
 
+def _add_calibrate(parser: _Parser) -> None:
+    experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
+
+    def add(name: str, text: str) -> _Parser:
+        sub = experiments.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=_calibrate, experiment=name)
+        sub.add_argument("--quick", action="store_true", help="small but real: minutes")
+        sub.add_argument("--jobs", type=_count, metavar="N", help="processes at a time (default: the cores there are)")
+        sub.add_argument("--out", type=Path, metavar="DIR", help=f"default: results/calibrate/{name}")
+        return sub
+
+    sub = add("fit", "fit what the paper does not state to its tables; writes the scenarios paper-*.yaml")
+    sub.set_defaults(command=_fit)
+
+    texts = {
+        "table5": "the gap between the gains in the paper's fluid model and on packets",
+        "ladder": "the same gap, taken apart one assumption at a time",
+        "replay": "the placements of packet runs replayed in fluid models: transfer times side by side",
+        "sensitivity": "where the gap lies as congestion control, fabric and load change",
+    }
+    for name, text in texts.items():
+        sub = add(name, text)
+        sub.add_argument(
+            "--seeds", type=_count_or_auto, metavar="N|auto", help="the seeds 1..N; auto: until the gaps are precise"
+        )
+        sub.add_argument("--budget", type=_hops, metavar="HOPS", help="packet-hops that --seeds auto may spend")
+        sub.add_argument("--requests", type=_count, metavar="N", help="requests a run")
+        sub.add_argument("--workloads", type=_names, metavar="A,B,...", help="default: rag; chatbot, long-context")
+        sub.add_argument("--loads", type=_percents, metavar="A,B,...", help="of the workload's rate [%%]")
+        sub.add_argument("--profiles", type=_names, metavar="A,B,...", help="network profiles")
+        sub.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set any key"
+        )
+        sub.add_argument("--resume", action="store_true", help="go on in OUT; complete cells are used in any case")
+        sub.add_argument("--cells", type=Path, metavar="DIR", help="store of cells that all experiments share")
+        sub.add_argument("--allow-mixed-code", action="store_true", help="use complete cells of other code as well")
+
+
+def _count_or_auto(text: str) -> int | str:
+    return text if text == "auto" else _count(text)
+
+
+def _hops(text: str) -> int:
+    try:
+        hops = int(float(text))
+    except (ValueError, OverflowError):
+        hops = 0
+    if hops < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} given; a number of packet-hops, such as 2e11")
+    return hops
+
+
+def _percents(text: str) -> list[int]:
+    return [_count(part) for part in _names(text)]
+
+
 def _cell_parser() -> _Parser:
     parser = _Parser(prog="netkv-cosim cell", description="Run one prepared cell (used by run).")
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process ends")
+    parser.add_argument("--attempt", type=int, default=1, metavar="N", help="which one this is")
     parser.set_defaults(command=_cell)
     return parser
 
@@ -167,7 +252,7 @@ def _cell_parser() -> _Parser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from harness import run, sweep
+    from harness import run, scenario_run
     from harness.config import load_scenario
 
     scenario = load_scenario(
@@ -183,14 +268,14 @@ def _run(options: argparse.Namespace) -> int:
         pcap_payload=options.pcap_payload,
         quick=options.quick,
     )
-    out = options.out or sweep.find_directory(scenario, Path("results"), resume=options.resume)
+    out = _out(scenario.name, scenario.digest(), options)
     jobs = options.jobs or len(os.sched_getaffinity(0))
     display = _Display(_console(sys.stdout), jobs)
     with _compiling(display.console):
         run.build_network_model(scenario)
     _warn(run.network_warnings(scenario))
     try:
-        report = sweep.run_scenario(
+        report = scenario_run.run_scenario(
             scenario,
             out,
             jobs=jobs,
@@ -204,15 +289,87 @@ def _run(options: argparse.Namespace) -> int:
     return _show(report, display)
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    from harness import cluster, sweep
+
+    found = sweep.load_sweep(
+        options.sweep,
+        overrides=options.overrides,
+        requests=options.requests,
+        schedulers=options.schedulers,
+        seeds=options.seeds,
+        backend=options.backend,
+        quick=options.quick,
+    )
+    if options.print_job_script:
+        if found.cluster is None:
+            raise InputError("is required and missing", source=found.source, key="cluster")
+        print(cluster.job_script(found.cluster, found.name), end="")
+        return DONE
+    out = _out(found.name, found.digest(), options)
+    console = _console(sys.stdout)
+    with _workers(options, found) as workers:
+        display = _Display(console, max(1, workers.slots), is_brief=True)
+        with _compiling(console):
+            sweep.build_network_models(found)
+        _warn(sweep.network_warnings(found))
+        try:
+            report = sweep.run_sweep(
+                found,
+                out,
+                workers,
+                resume=options.resume,
+                allow_mixed_code=options.allow_mixed_code,
+                command=shlex.join(["netkv-cosim", *sys.argv[1:]]),
+                on_plan=display.plan,
+                on_event=display.event,
+            )
+        finally:
+            display.close()
+    _print_sweep(report, console)
+    _print_measured(report.cells, console)
+    _print_files(report, console)
+    return _code_of(report)
+
+
+@contextmanager
+def _workers(options: argparse.Namespace, found: Sweep) -> Iterator[Workers]:
+    from harness import cluster
+    from harness.workers import LocalWorkers
+
+    if options.dask is None and found.cluster is None:
+        yield LocalWorkers(options.jobs or len(os.sched_getaffinity(0)))
+        return
+    if options.jobs is not None:
+        where = "--dask" if options.dask is not None else f"the cluster block of {found.source}"
+        raise InputError(f"given beside {where}, whose workers decide how many cells run at a time", source="--jobs")
+    if options.dask is not None:
+        with cluster.dask_workers(options.dask) as workers:
+            yield workers
+        return
+    assert found.cluster is not None
+    with cluster.cluster_workers(found.cluster, found.name) as workers:
+        yield workers
+
+
+def _out(name: str, config: str, options: argparse.Namespace) -> Path:
+    from harness.scenario_run import find_directory
+
+    given: Path | None = options.out
+    return find_directory(name, config, Path("results"), resume=options.resume) if given is None else given
+
+
 def _cell(options: argparse.Namespace) -> int:
-    from harness import sweep
+    from harness import cells
 
     if options.parent is not None:
-        sweep.die_with_parent(options.parent)
+        cells.die_with_parent(options.parent)
     # ns-3 and compilers write where they like: progress gets a descriptor of its own, and everything else the log.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1) as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        status = sweep.execute_cell(options.directory, lambda event: print(json.dumps(event), file=stream, flush=True))
+        status = cells.execute_cell(
+            options.directory, lambda event: print(json.dumps(event), file=stream, flush=True), options.attempt
+        )
     return {"complete": DONE, "input-error": WRONG_INPUT, "interrupted": INTERRUPTED}.get(status, FAILED)
 
 
@@ -242,9 +399,10 @@ def _warn(texts: Sequence[str]) -> None:
 class _Display:
     """Progress of a run: a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, console: Console, jobs: int) -> None:
+    def __init__(self, console: Console, jobs: int, *, is_brief: bool = False) -> None:
         self.console = console
         self._jobs = jobs
+        self._is_brief = is_brief  #: for hundreds of cells: no line for each that ends well
         self._lock = threading.Lock()
         self._bar: Bar | None = None
         self._tasks: dict[Path, TaskID] = {}
@@ -258,6 +416,7 @@ class _Display:
     def plan(self, cells: Sequence[Cell], pending: Sequence[Cell]) -> None:
         """Say what is to come and what it will cost, and open the bar."""
         self._begun_s = self._last_line_s = time.monotonic()
+        self._ended = 0
         self._seconds = {cell.directory: cell.cost.seconds for cell in pending}
         self._share = dict.fromkeys(self._seconds, 0.0)
         if len(pending) < len(cells):
@@ -288,7 +447,7 @@ class _Display:
             kind = event["event"]
             if kind == "progress":
                 self._progress(cell, event)
-            elif kind == "start" and self._bar is not None:
+            elif kind == "start" and self._bar is not None and len(self._tasks) < _MOST_BARS:
                 self._tasks[cell.directory] = self._bar.add_task(cell.name, total=1.0, facts="starting")
             elif kind == "end":
                 self._end(cell, event)
@@ -314,6 +473,10 @@ class _Display:
         if self._bar is not None and cell.directory in self._tasks:
             self._bar.remove_task(self._tasks.pop(cell.directory))
             self._update_total()
+        if self._is_brief and event["status"] == "complete":
+            if self._bar is not None or time.monotonic() - self._last_line_s < _LINE_INTERVAL_S:
+                return
+            self._last_line_s = time.monotonic()
         text = f"[{self._ended}/{len(self._share)}] {cell.name}: {event['status']} after {event['wall_s']:.1f} s"
         self.console.print(text, markup=False)
 
@@ -367,13 +530,21 @@ def _cost_lines(pending: Sequence[Cell], jobs: int) -> list[str]:
 def _show(report: RunReport, display: _Display) -> int:
     console = display.console
     _print_schedulers(report, console)
-    _print_measured(report, console)
+    _print_measured(report.cells, console)
     for backend, counters in report.counters.items():
         console.print(f"counters, {backend}: " + ", ".join(f"{name} {value:,}" for name, value in counters.items()))
+    _print_files(report, console)
+    return _code_of(report)
+
+
+def _print_files(report: RunReport | SweepReport, console: Console) -> None:
     console.print(f"{report.status} in {_duration(report.wall_s)}; results in {report.out}", markup=False)
     for path in sorted(path for path in report.out.rglob("*") if path.is_file()):
         if "cells" not in path.parts and not path.name.startswith("."):
             console.print(f"  {path}", markup=False)
+
+
+def _code_of(report: RunReport | SweepReport) -> int:
     n = len(report.cells)
     if report.status == "interrupted":
         done = sum(cell["status"] == "complete" for cell in report.cells)
@@ -382,14 +553,37 @@ def _show(report: RunReport, display: _Display) -> int:
     failed = [cell for cell in report.cells if cell["status"] == "failed"]
     told: set[str] = set()
     for cell in failed:
-        name = f"{cell['backend']} / {cell['scheduler']} / seed {cell['seed']}"
-        print(f"failed: {name}: {cell['error']}", file=sys.stderr)
+        name = " / ".join((*(f"{axis} {cell[axis]}" for axis in report.axes), cell["backend"], cell["scheduler"]))
+        print(f"failed: {name} / seed {cell['seed']}: {cell['error']}", file=sys.stderr)
         if cell["detail"] and cell["detail"] not in told:
             told.add(cell["detail"])
             print(cell["detail"], file=sys.stderr)
     if failed:
         return _fail(FAILED, f"{len(failed)} of {n} cells failed; what they recorded is kept in {report.out}")
     return DONE
+
+
+def _print_sweep(report: SweepReport, console: Console) -> None:
+    """Mean TTFT by place and scheduler."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    by_place: dict[tuple[str, ...], dict[str, list[Mapping[str, Any]]]] = {}
+    schedulers = list(dict.fromkeys(row["scheduler"] for row in report.summary))
+    for row in report.summary:
+        place = (*(row[axis] for axis in report.axes), row["backend"])
+        by_place.setdefault(place, {}).setdefault(row["scheduler"], []).append(row)
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, title=Text("mean TTFT [ms]"))
+    for head in (*report.axes, "backend"):
+        table.add_column(head, overflow="fold")
+    for head in schedulers:
+        table.add_column(head, justify="right", overflow="fold")
+    for place, rows in list(by_place.items())[:_MOST_ROWS]:
+        table.add_row(*place, *(_number(_mean(rows.get(name, []), "ttft_mean_ms"), 0) for name in schedulers))
+    console.print(table)
+    if len(by_place) > _MOST_ROWS:
+        console.print(f"and {len(by_place) - _MOST_ROWS} more rows; all are in {report.out}/summary.csv", markup=False)
 
 
 #: Columns of the closing table after backend and scheduler: head, column of summary.csv, digits, factor.
@@ -431,10 +625,10 @@ def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _print_measured(report: RunReport, console: Console) -> None:
+def _print_measured(records: Sequence[Mapping[str, Any]], console: Console) -> None:
     """What was expected beside what it took."""
-    for backend in dict.fromkeys(cell["backend"] for cell in report.cells):
-        cells = [c for c in report.cells if c["backend"] == backend and c["status"] == "complete"]
+    for backend in dict.fromkeys(cell["backend"] for cell in records):
+        cells = [c for c in records if c["backend"] == backend and c["status"] == "complete"]
         if not cells:
             continue
         seconds, memory = sum(c["cpu_s"] for c in cells), max(c["peak_memory_bytes"] for c in cells)
@@ -448,6 +642,136 @@ def _print_measured(report: RunReport, console: Console) -> None:
             f"measured, {backend} (expected): {len(cells)} cells, {work}, {seconds / len(cells):.1f} CPU s a cell "
             f"({expected_s / len(cells):.1f}), {memory / 1e6:,.0f} MB a process ({expected_memory / 1e6:,.0f})"
         )
+
+
+# --- calibrate --------------------------------------------------------------------------------------------------------
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from calibration import experiment, ladder, replay, sensitivity, table5
+    from harness.packet import runtime
+
+    name = options.experiment
+    settings = experiment.settings(
+        name,
+        out=options.out,
+        cells=options.cells,
+        jobs=options.jobs or len(os.sched_getaffinity(0)),
+        seeds=options.seeds,
+        budget_hops=options.budget,
+        requests=options.requests,
+        workloads=options.workloads,
+        loads_pct=options.loads,
+        profiles=options.profiles,
+        overrides=options.overrides,
+        resume=options.resume,
+        quick=options.quick,
+        allow_mixed_code=options.allow_mixed_code,
+        command=shlex.join(["netkv-cosim", *sys.argv[1:]]),
+    )
+    console = _console(sys.stdout)
+    with _compiling(console):
+        runtime.build()
+    display = _Display(console, settings.jobs)
+
+    def forecast(expected: experiment.Forecast) -> None:
+        for line in _forecast_lines(expected, settings):
+            console.print(line)
+
+    def plan(cells: Sequence[Cell], pending: Sequence[Cell]) -> None:
+        display.close()
+        if pending:
+            display.plan(cells, pending)
+
+    runner = experiment.Runner(settings, forecast, plan, display.event)
+    commands = {
+        "table5": table5.run_table5,
+        "ladder": ladder.run_ladder,
+        "replay": replay.run_replay,
+        "sensitivity": sensitivity.run_sensitivity,
+    }
+    try:
+        report = commands[name](runner)
+    finally:
+        display.close()
+    return _show_experiment(report, console)
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from calibration import experiment, fit
+
+    console = _console(sys.stdout)
+    begun_s, n = time.monotonic(), 0
+
+    def show(workload: str, evaluation: fit.Evaluation) -> None:
+        nonlocal n
+        n += 1
+        values = ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in evaluation.values.items())
+        console.print(f"{workload}, evaluation {n}: loss {evaluation.loss:.2f} at {values}", markup=False)
+
+    report = fit.run_fit(
+        options.out or experiment.DEFAULT_OUT / "fit",
+        jobs=options.jobs or len(os.sched_getaffinity(0)),
+        quick=options.quick,
+        command=shlex.join(["netkv-cosim", *sys.argv[1:]]),
+        on_evaluation=show,
+    )
+    console.print(_table(fit.FIT_COLUMNS, report.rows))
+    within = sum(row["within"] == "yes" for row in report.rows)
+    console.print(f"{within} of {len(report.rows)} figures are within tolerance, on seeds that the fit did not see")
+    text = f"done in {_duration(time.monotonic() - begun_s)}; scenarios and fit.csv in {report.out}"
+    console.print(text, markup=False)
+    return DONE
+
+
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for column in columns:
+        number = any(isinstance(row.get(column), int | float) for row in rows)
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_figure(row.get(column)) for column in columns))
+    return table
+
+
+def _forecast_lines(expected: experiment.Forecast, settings: experiment.Options) -> list[str]:
+    most = "at most " if settings.seeds is None else ""
+    n_packet, n_fluid = expected.packet_cells, expected.fluid_cells
+    cost = f"{_short(expected.packet_hops)} packet-hops, {_duration(expected.cpu_s)} CPU"
+    wall = f"{_duration(expected.wall_s)} with {settings.jobs} at a time"
+    seeds = f"{most}{expected.seeds} seed{'s' * (expected.seeds > 1)}"
+    lines = [
+        f"{seeds}: {n_packet} packet and {n_fluid} fluid cells, {cost}, {wall}",
+        f"{expected.complete} of the first seed's {expected.of_first_seed} cells are complete in {settings.cells}",
+    ]
+    if settings.seeds is None:
+        lines.append(
+            f"seeds are added until every gap's standard error is below {expected.se_target_pp} points or "
+            f"{_short(settings.budget_hops)} packet-hops are spent (--budget)"
+        )
+    return lines
+
+
+def _show_experiment(report: experiment.Report, console: Console) -> int:
+    console.print(_table(report.columns, report.rows))
+    spent = f"{_short(report.packet_hops)} packet-hops, {_duration(report.cpu_s)} CPU in all cells"
+    console.print(f"{spent}; done in {_duration(report.wall_s)}; results in {report.out}", markup=False)
+    for failure in report.failures:
+        print(f"failed: {failure.cell}: {failure.error} (see {failure.directory}/log.txt)", file=sys.stderr)
+    if report.failures:
+        seeds = ", ".join(str(seed) for seed in sorted({failure.seed for failure in report.failures}))
+        n = len(report.failures)
+        return _fail(FAILED, f"{n} cells failed; their seeds are left out where they are needed: {seeds}")
+    return DONE
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return _number(value, 2)
+    return "-" if value is None else str(value)
 
 
 # --- flows, validate --------------------------------------------------------------------------------------------------
@@ -638,6 +962,7 @@ def _list(options: argparse.Namespace) -> int:
     groups["congestion control"] = lambda: list(CONGESTION_CONTROLS.items())
     groups["load balancing"] = lambda: list(LOAD_BALANCERS.items())
     groups["scenario preset"] = lambda: presets("scenario")
+    groups["sweep preset"] = lambda: presets("sweep")
     groups["topology preset"] = lambda: presets("topology")
     groups["network profile"] = lambda: presets("profile")
     if options.family is None:

@@ -16,6 +16,7 @@ import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,14 +44,19 @@ FAMILIES: dict[str, dict[str, str]] = {
         "netkv-topo": "harness.schedulers.netkv:NetKVTopo",
         "netkv-static": "harness.schedulers.netkv:NetKVStatic",
         "netkv-full": "harness.schedulers.netkv:NetKVFull",
+        "replay": "harness.schedulers.replay:Replay",
     },
-    "oracle": {"sampled": "harness.oracles.sampled:SampledOracle"},
+    "oracle": {
+        "sampled": "harness.oracles.sampled:SampledOracle",
+        "constant": "harness.oracles.constant:ConstantOracle",
+    },
     "serving": {
         "paper": "harness.serving.profiles:PaperProfile",
         "h100-tp4": "harness.serving.profiles:H100Tp4Profile",
     },
     "background": {
         "none": "harness.backgrounds.poisson:NoBackground",
+        "constant": "harness.backgrounds.constant:ConstantBackground",
         "poisson": "harness.backgrounds.poisson:PoissonBackground",
         "ns3-tcp": "harness.backgrounds.tcp:TcpBackground",
     },
@@ -185,7 +191,7 @@ class _Parameter:
     def required(self) -> bool:
         return self.default is inspect.Parameter.empty
 
-    @property
+    @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         try:
             return TypeAdapter(self.annotation, config=ConfigDict(arbitrary_types_allowed=True))
@@ -204,8 +210,13 @@ class _Parameter:
         return self._adapter.dump_python(value, mode="json", warnings=False)
 
 
-def _parameters(cls: type[Any]) -> dict[str, _Parameter]:
-    """Constructor arguments of `cls` by name."""
+def _parameters(cls: Any) -> Mapping[str, _Parameter]:
+    """Constructor arguments of the class `cls` by name."""
+    return _read_parameters(cls)
+
+
+@cache
+def _read_parameters(cls: type[Any]) -> Mapping[str, _Parameter]:
     try:
         hints = typing.get_type_hints(cls.__init__, include_extras=True)
     except NameError as error:

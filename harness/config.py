@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import yaml
 from pydantic import (
@@ -53,11 +53,15 @@ _DEFAULT_COMPONENTS = {"oracle": "sampled", "background": "none"}
 #: Where the files lie that go by a short name.
 _DIRECTORIES = {
     "scenario": Path(str(files("scenarios"))),
+    "sweep": Path(str(files("scenarios"))) / "sweeps",
     "topology": Path(str(files("topologies"))) / "presets",
     "profile": Path(str(files("harness"))) / "packet" / "profiles",
 }
 
 _MAX_DEPTH = 50
+
+#: Reads a YAML file, as `read_yaml` does.
+ReadYaml: TypeAlias = "Callable[[Path], dict[str | int, Any]]"
 
 
 # --- The scenario -----------------------------------------------------------------------------------------------------
@@ -184,6 +188,8 @@ class Scenario(_Block):
     network: NetworkSettings
     backend: Literal["packet", "fluid", "both"] = "packet"
     fluid: str = "maxmin"
+    fluid_background: BackgroundSpec | None = None  #: in place of `background` on a fluid model: what that assumes
+    fluid_oracle: OracleSpec | None = None  #: in place of `oracle` on a fluid model
     slo: Slo
     link_sampling: PositiveDurationPs = 1_000_000_000_000
     trace_ports: tuple[str, ...] = ()  #: directions of links, such as tor0->agg1, whose time series are recorded
@@ -211,6 +217,14 @@ class Scenario(_Block):
         """The network models to run, in the order of the tables."""
         return ("packet", "fluid") if self.backend == "both" else (self.backend,)
 
+    def of(self, backend: Literal["packet", "fluid"]) -> Scenario:
+        """What a cell on one network model runs: with the background and the oracle that the model is given."""
+        given: dict[str, ComponentSpec | None] = {"fluid_background": None, "fluid_oracle": None}
+        if backend == "fluid":
+            given["background"] = self.fluid_background or self.background
+            given["oracle"] = self.fluid_oracle or self.oracle
+        return self.model_copy(update=given)
+
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON values; `scenario_from_json` reads it back."""
         return self.model_dump(mode="json")
@@ -224,8 +238,8 @@ class Scenario(_Block):
 
 
 @dataclass(frozen=True)
-class _Override:
-    """A value set from outside of the file; `source` is what the user wrote."""
+class Override:
+    """A value set from outside of the file; `source` is what the user wrote, or where."""
 
     path: tuple[str | int, ...]
     value: Any
@@ -251,6 +265,8 @@ def load_scenario(
     pcap: Sequence[str] = (),
     pcap_payload: str | None = None,
     quick: bool = False,
+    settings: Sequence[Override] = (),
+    read: ReadYaml | None = None,
 ) -> Scenario:
     """Read, resolve and check a scenario.
 
@@ -263,14 +279,17 @@ def load_scenario(
     requests, schedulers, seeds, backend, fluid, trace_ports, pcap, pcap_payload : in place of the file's; schedulers
         that the file lists keep their keys.
     quick : apply the file's `quick:` block before all overrides.
+    settings : set before the options above.
+    read : in place of `read_yaml`, for who loads many scenarios from the same few files.
 
     Raises
     ------
     InputError : the first mistake, with the file or option that holds it and its key path.
     """
-    path = _find("scenario", str(path_or_name))
+    read = read or read_yaml
+    path = find("scenario", str(path_or_name))
     source = str(path)
-    raw = read_yaml(path)
+    raw = read(path)
     for key, use in _DEFAULT_COMPONENTS.items():
         raw.setdefault(key, use)
     quick_block = raw.pop("quick", None)
@@ -283,23 +302,24 @@ def load_scenario(
     if isinstance(raw.get("schedulers"), str):
         raw["schedulers"] = raw["schedulers"].split(",")
     options = {"requests": requests, "seeds": seeds, "backend": backend, "fluid": fluid}
-    settings = [_Override((key,), value, f"--{key} {value}") for key, value in options.items() if value is not None]
+    settings = list(settings)
+    settings += [Override((key,), value, f"--{key} {value}") for key, value in options.items() if value is not None]
     if schedulers is not None:
         picked = [_listed(raw.get("schedulers"), name) for name in schedulers]
-        settings.append(_Override(("schedulers",), picked, f"--schedulers {','.join(schedulers)}"))
+        settings.append(Override(("schedulers",), picked, f"--schedulers {','.join(schedulers)}"))
     if trace_ports:
         option = " ".join(f"--trace-port {name!r}" for name in trace_ports)
-        settings.append(_Override(("trace_ports",), list(trace_ports), option))
+        settings.append(Override(("trace_ports",), list(trace_ports), option))
     if pcap:
-        settings.append(_Override(("pcap",), list(pcap), " ".join(f"--pcap {name!r}" for name in pcap)))
+        settings.append(Override(("pcap",), list(pcap), " ".join(f"--pcap {name!r}" for name in pcap)))
     if pcap_payload is not None:
-        settings.append(_Override(("pcap_payload",), pcap_payload, f"--pcap-payload {pcap_payload}"))
-    settings += [_parse_override(text) for text in overrides]
+        settings.append(Override(("pcap_payload",), pcap_payload, f"--pcap-payload {pcap_payload}"))
+    settings += [parse_override(text) for text in overrides]
     _apply(raw, settings)
     with _blaming(settings, source):
         if "topology" in raw:
-            raw["topology"] = _with_instance_size(_resolve_topology(raw["topology"]), raw.get("cluster"))
-        raw["network"] = _resolve_network(raw.get("network"))
+            raw["topology"] = _with_instance_size(_resolve_topology(raw["topology"], read), raw.get("cluster"))
+        raw["network"] = _resolve_network(raw.get("network"), read)
         scenario = _read(Scenario, raw)
         _check_runnable(scenario)
     return scenario
@@ -320,12 +340,12 @@ def load_network(
     InputError : the first mistake.
     """
     raw: dict[str, Any] = {"profile": profile or DEFAULT_PROFILE}
-    settings = [_parse_override(text) for text in overrides]
+    settings = [parse_override(text) for text in overrides]
     if payload_bytes is not None:
-        settings.append(_Override(("transport", "payload_bytes"), payload_bytes, f"--payload {payload_bytes}"))
+        settings.append(Override(("transport", "payload_bytes"), payload_bytes, f"--payload {payload_bytes}"))
     _apply(raw, settings, below="network")
     with _blaming(settings, f"--profile {profile}" if profile else "", below="network"):
-        return _read(NetworkSettings, _resolve_network(raw))
+        return _read(NetworkSettings, _resolve_network(raw, read_yaml))
 
 
 def load_topology(path_or_name: str) -> Topology:
@@ -335,7 +355,7 @@ def load_topology(path_or_name: str) -> Topology:
     ------
     InputError : the first mistake.
     """
-    spec = _resolve_topology(path_or_name)
+    spec = _resolve_topology(path_or_name, read_yaml)
     topology: Topology = components.create("topology", spec, {}).build()
     return topology
 
@@ -393,7 +413,7 @@ def port_ids(topology: Topology, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(known[name] for name in names)
 
 
-def presets(kind: Literal["scenario", "topology", "profile"]) -> list[tuple[str, str]]:
+def presets(kind: Literal["scenario", "sweep", "topology", "profile"]) -> list[tuple[str, str]]:
     """Short names of the files that come with the project, each with the first line of its leading comment."""
     found = []
     for path in sorted(_DIRECTORIES[kind].glob("*.yaml")):
@@ -428,9 +448,11 @@ def _check_runnable(scenario: Scenario) -> None:
         "n_requests": scenario.requests,
         "block_tokens": scenario.block_tokens,
     }
-    for family in ("workload", "serving", "oracle", "background"):
-        with _as_configured(family, family):
-            components.create(family, getattr(scenario, family), context)
+    for key in ("workload", "serving", "oracle", "background", "fluid_oracle", "fluid_background"):
+        family, spec = key.removeprefix("fluid_"), getattr(scenario, key)
+        if spec is not None:
+            with _as_configured(family, key):
+                components.create(family, spec, context)
     for i, spec in enumerate(scenario.schedulers):
         with _as_configured("scheduler", f"schedulers.{i}"):
             components.create("scheduler", spec, context)
@@ -450,7 +472,7 @@ def _as_configured(family: str, key: str) -> Iterator[None]:
 # --- Presets, profiles ------------------------------------------------------------------------------------------------
 
 
-def _resolve_topology(raw: object, seen: tuple[str, ...] = ()) -> object:
+def _resolve_topology(raw: object, read: ReadYaml, seen: tuple[str, ...] = ()) -> object:
     """Replace the name of a preset or file by the builder and keys that it gives, under the keys given here."""
     use = raw.get("use") if isinstance(raw, Mapping) else raw
     if not isinstance(use, str) or use in FAMILIES["topology"] or ":" in use:
@@ -460,10 +482,10 @@ def _resolve_topology(raw: object, seen: tuple[str, ...] = ()) -> object:
         return {"use": "hpcc", "path": use, **given}
     with located(key="topology"):
         names = [*FAMILIES["topology"], *(name for name, _ in presets("topology"))]
-        path = _find("topology", use, names)
+        path = find("topology", use, names)
         if str(path) in seen:
             raise InputError(f"{path} names itself")
-    below = _resolve_topology(read_yaml(path), (*seen, str(path)))
+    below = _resolve_topology(read(path), read, (*seen, str(path)))
     components.check("topology", below, source=str(path))
     assert isinstance(below, Mapping)
     return {**below, **given}
@@ -481,7 +503,7 @@ def _with_instance_size(topology: object, cluster: object) -> object:
     return {"gpus_per_instance": cluster["gpus_per_instance"], **spec}
 
 
-def _resolve_network(raw: object) -> dict[str, Any]:
+def _resolve_network(raw: object, read: ReadYaml) -> dict[str, Any]:
     """All network settings: the profile's, under the keys given here."""
     given = {"profile": raw} if isinstance(raw, str) else raw if raw is not None else {}
     if not isinstance(given, Mapping):
@@ -490,15 +512,20 @@ def _resolve_network(raw: object) -> dict[str, Any]:
     if not isinstance(profile, str):
         raise InputError(f"given {profile!r}: must be the name of a profile or a YAML file", key="network.profile")
     with located(key="network.profile"):
-        path = _find("profile", profile)
-    whole = {**read_yaml(path), "profile": profile}
+        path = find("profile", profile)
+    whole = {**read(path), "profile": profile}
     with located(str(path)):
         _read(NetworkSettings, whole)
     return _merged(whole, given)
 
 
-def _find(kind: str, given: str, names: Sequence[str] | None = None) -> Path:
-    """The file of a short name, or the file at a path."""
+def find(kind: str, given: str, names: Sequence[str] | None = None) -> Path:
+    """The file of a short name of this kind, or the file at a path.
+
+    Raises
+    ------
+    InputError : there is none; the message lists `names`, or the short names there are.
+    """
     directory = _DIRECTORIES[kind]
     if "/" not in given and Path(given).suffix not in (".yaml", ".yml"):
         path = directory / f"{given}.yaml"
@@ -522,6 +549,8 @@ def _family_at(path: Sequence[str | int]) -> str | None:
     match tuple(path):
         case (("topology" | "workload" | "serving" | "oracle" | "background") as key,):
             return str(key)
+        case (("fluid_background" | "fluid_oracle") as key,):
+            return str(key).removeprefix("fluid_")
         case ("cluster", "placement"):
             return "placement"
         case ("schedulers", int()):
@@ -529,27 +558,38 @@ def _family_at(path: Sequence[str | int]) -> str | None:
     return None
 
 
-def _parse_override(text: str) -> _Override:
+def parse_override(text: str) -> Override:
+    """Read an option ``key.path=value``, the value in YAML.
+
+    Raises
+    ------
+    InputError : it is no such text.
+    """
     source = f"--set {text}"
     key, equals, value = text.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
+    path = key_path(key)
+    if not equals or "" in path:
         raise InputError("must be key.path=value, for example network.profile=roce-paper", source=source)
-    path = tuple(int(part) if part.isascii() and part.isdigit() else part for part in parts)
-    return _Override(path, _parse_yaml(value, source), source)
+    return Override(path, _parse_yaml(value, source), source)
 
 
-def _leaves(block: Mapping[Any, Any], above: tuple[str | int, ...], source: str) -> Iterator[_Override]:
+def key_path(text: str) -> tuple[str | int, ...]:
+    """The parts of a dotted key path; what looks like a number is an index or a numeric key."""
+    parts = [part.strip() for part in text.split(".")]
+    return tuple(int(part) if part.isascii() and part.isdigit() else part for part in parts)
+
+
+def _leaves(block: Mapping[Any, Any], above: tuple[str | int, ...], source: str) -> Iterator[Override]:
     """Every value in a block that is not a block itself."""
     for key, value in block.items():
         path = (*above, key)
         if isinstance(value, Mapping):
             yield from _leaves(value, path, source)
         else:
-            yield _Override(path, value, source)
+            yield Override(path, value, source)
 
 
-def _apply(data: dict[Any, Any], settings: Sequence[_Override], below: str = "") -> None:
+def _apply(data: dict[Any, Any], settings: Sequence[Override], below: str = "") -> None:
     """Set all values, blocks before the keys in them; `below` is the key path of `data` itself."""
     for setting in sorted(settings, key=lambda s: len(s.block)):
         with located(setting.source):
@@ -602,7 +642,7 @@ def _listed(schedulers: object, name: object) -> object:
 
 
 @contextmanager
-def _blaming(settings: Sequence[_Override], source: str, below: str = "") -> Iterator[None]:
+def _blaming(settings: Sequence[Override], source: str, below: str = "") -> Iterator[None]:
     """Name the option that set the wrong value as the source of a mistake, or else `source`, the file."""
     try:
         yield

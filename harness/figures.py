@@ -10,7 +10,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -31,7 +31,8 @@ TIER_NAMES = ("same server", "same rack", "same pod", "cross pod")
 #: From near to far: four steps of a sequential map that keep their order in grey and for every kind of colour vision.
 _TIER_COLOURS = tuple(sns.color_palette("viridis", N_TIERS).as_hex()[::-1])
 
-_STYLE = {
+#: matplotlib's settings for every figure of the project.
+STYLE = {
     **sns.axes_style("whitegrid"),
     **sns.plotting_context("notebook", font_scale=0.9),
     "figure.dpi": 120,
@@ -103,11 +104,12 @@ def draw(
     if traces is not None:
         for port, rows_of_port in traces.groupby("port", sort=False):
             makers[port_file(str(port))] = partial(port_trace, str(port), rows_of_port)
-    with matplotlib.rc_context(_STYLE):
-        return {name: _png(make()) for name, make in makers.items()}
+    with matplotlib.rc_context(STYLE):
+        return {name: png(make()) for name, make in makers.items()}
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG image, the same bytes for the same figure."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", bbox_inches="tight", metadata={"Software": None})
     return buffer.getvalue()
@@ -117,7 +119,8 @@ def _ordered(summary: pd.DataFrame, column: str) -> list[str]:
     return list(dict.fromkeys(summary[column]))
 
 
-def _colours(schedulers: Sequence[str]) -> dict[str, Any]:
+def scheduler_colours(schedulers: Sequence[str]) -> dict[str, Any]:
+    """A colour for each scheduler, in this order."""
     return dict(zip(schedulers, sns.color_palette("colorblind", len(schedulers)), strict=True))
 
 
@@ -134,7 +137,7 @@ def _label(pair: tuple[str, str], backends: Sequence[str]) -> str:
 def ttft_by_scheduler(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
     """Mean TTFT per scheduler: a bar, its 95 % interval, and a point per seed."""
     backends, pairs = _ordered(summary, "backend"), _pairs(summary)
-    colours = _colours(_ordered(summary, "scheduler"))
+    colours = scheduler_colours(_ordered(summary, "scheduler"))
     figure = Figure(figsize=(max(5.0, 1.6 + 1.15 * len(pairs)), 4.2), layout="constrained")
     axes = figure.subplots()
     seeds, highest, tallest = 0, 0.0, 0.0
@@ -179,11 +182,14 @@ def ttft_by_scheduler(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panels(n: int, width: float, height: float, *, columns: int = 4, sharex: bool = True) -> tuple[Figure, list[Axes]]:
+def panel_grid(
+    n: int, width: float, height: float, *, columns: int = 4, sharex: bool = True, sharey: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `n` panels of one size [inches]."""
     columns = min(n, columns)
     rows = -(-n // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=sharex)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex)
     axes = list(grid.flat)
     for unused in axes[n:]:
         unused.set_visible(False)
@@ -193,10 +199,10 @@ def _panels(n: int, width: float, height: float, *, columns: int = 4, sharex: bo
 def ttft_cdf(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
     """Distribution of TTFT over all requests and seeds, a panel per backend."""
     backends, schedulers = _ordered(summary, "backend"), _ordered(summary, "scheduler")
-    colours = _colours(schedulers)
+    colours = scheduler_colours(schedulers)
     dashes: list[Literal["-", "--", "-.", ":"]] = ["-", "--", "-.", ":"]
     frame = requests.assign(ttft_s=(requests["first_token_ps"] - requests["arrival_ps"]) / 1e12)
-    figure, panels = _panels(len(backends), 5.6, 4.0)
+    figure, panels = panel_grid(len(backends), 5.6, 4.0)
     for axes, backend in zip(panels, backends, strict=True):
         for i, scheduler in enumerate(schedulers):
             chosen = frame.loc[(frame["backend"] == backend) & (frame["scheduler"] == scheduler)]
@@ -256,7 +262,7 @@ def transfer_by_tier(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
     labels = [f"tier {t}\n{TIER_NAMES[t]}" for t in tiers]
     frame["where"] = frame["tier"].map(dict(zip(tiers, labels, strict=True)))
     width = max(5.6, 1.5 + len(tiers) * (0.6 + 0.32 * len(schedulers)))
-    figure, panels = _panels(len(backends), width, 4.2)
+    figure, panels = panel_grid(len(backends), width, 4.2)
     for axes, backend in zip(panels, backends, strict=True):
         with warnings.catch_warnings():
             # seaborn 0.13 hands matplotlib 3.11 an argument that it is to drop.
@@ -268,7 +274,7 @@ def transfer_by_tier(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
                 hue="scheduler",
                 order=labels,
                 hue_order=schedulers,
-                palette=_colours(schedulers),
+                palette=scheduler_colours(schedulers),
                 whis=(5, 95),
                 showfliers=False,
                 linewidth=1,
@@ -284,7 +290,7 @@ def transfer_by_tier(summary: pd.DataFrame, requests: pd.DataFrame) -> Figure:
             legend.remove()
     handles = [
         Line2D([], [], marker="s", linestyle="", markersize=9, color=c, label=_label(("", s), ()))
-        for s, c in _colours(schedulers).items()
+        for s, c in scheduler_colours(schedulers).items()
     ]
     panels[-1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
     return figure
@@ -295,7 +301,7 @@ def link_utilisation(summary: pd.DataFrame, links: pd.DataFrame) -> Figure:
     backends = _ordered(summary, "backend")
     pairs = [p for p in _pairs(summary) if ((links["backend"] == p[0]) & (links["scheduler"] == p[1])).any()]
     tiers = sorted(int(t) for t in links.loc[links["utilisation"] > 0, "tier"].unique())
-    figure, panels = _panels(len(pairs), 3.9, 2.6, columns=3)
+    figure, panels = panel_grid(len(pairs), 3.9, 2.6, columns=3)
     for axes, pair in zip(panels, pairs, strict=True):
         chosen = links.loc[(links["backend"] == pair[0]) & (links["scheduler"] == pair[1])]
         for tier in tiers:
@@ -424,26 +430,24 @@ def report(
     """
     title = f"netkv-cosim: {run['name']}"
     parts = [
-        f"<h1>{_escape(title)}</h1>",
-        f"<p class=quiet>{_escape(run['run_id'])} · {_escape(run['status'])} · {_escape(run['started_utc'])}</p>",
+        f"<h1>{escape(title)}</h1>",
+        f"<p class=quiet>{escape(run['run_id'])} · {escape(run['status'])} · {escape(run['started_utc'])}</p>",
     ]
     bad = [cell for cell in run["cells"] if cell["status"] != "complete"]
     if bad:
         parts.append("<div class=bad><b>Not every run is complete.</b> The tables hold what there is.</div>")
         parts += [
-            f"<div class=bad><b>{_escape(c['backend'])} / {_escape(c['scheduler'])} / seed {c['seed']}: "
-            f"{_escape(c['status'])}</b><pre>{_escape(c['error'])}\n{_escape(c['detail'])}</pre></div>"
+            f"<div class=bad><b>{escape(c['backend'])} / {escape(c['scheduler'])} / seed {c['seed']}: "
+            f"{escape(c['status'])}</b><pre>{escape(c['error'])}\n{escape(c['detail'])}</pre></div>"
             for c in bad
         ]
-    parts += ["<h2>Summary</h2>", _table(summary)]
+    parts += ["<h2>Summary</h2>", html_table(summary)]
     if comparison:
-        parts += ["<h2>Comparison of mean TTFT</h2>", _table(comparison)]
+        parts += ["<h2>Comparison of mean TTFT</h2>", html_table(comparison)]
         parts.append("<p class=quiet>Negative: faster than the baseline. Pairs share arrivals, lengths and hashes.</p>")
     parts.append("<h2>Figures</h2>")
     for name, image in images.items():
-        source = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-        caption = _escape(_CAPTIONS.get(name, _PORT_CAPTION))
-        parts.append(f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>')
+        parts.append(html_image(image, _CAPTIONS.get(name, _PORT_CAPTION)))
     if not images:
         parts.append("<p>No request finished, so there is nothing to draw.</p>")
     rows = [
@@ -451,20 +455,38 @@ def report(
         for c in run["cells"]
         if c.get("counters")
     ]
-    parts += ["<h2>Network counters</h2>", _table(rows)]
-    facts = {k: run.get(k) for k in ("wall_s", "packets", "packet_hops", "peak_memory_bytes", "command")}
-    facts |= {f"versions.{k}": v for k, v in run["versions"].items()} | {f"host.{k}": v for k, v in run["host"].items()}
-    parts += ["<h2>Provenance</h2>", _table([{"what": k, "value": _text(v)} for k, v in facts.items()])]
-    parts += ["<h2>Scenario as resolved</h2>", f"<pre>{_escape(_scenario_text(run['scenario']))}</pre>"]
+    parts += ["<h2>Network counters</h2>", html_table(rows)]
+    parts += ["<h2>Provenance</h2>", html_table(provenance(run))]
+    parts += ["<h2>Scenario as resolved</h2>", f"<pre>{escape(indented(run['scenario']))}</pre>"]
+    return html_page(title, parts)
+
+
+def html_page(title: str, parts: Sequence[str]) -> str:
+    """A page that needs no other file, from pieces of HTML."""
     body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>\n'
         f"<body>\n{body}\n</body></html>\n"
     )
 
 
-def _escape(value: Any) -> str:
+def html_image(image: bytes, caption: str) -> str:
+    """A PNG image, held by the page itself, with a line of text below it."""
+    source = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    text = escape(caption)
+    return f'<figure><img alt="{text}" src="{source}"><figcaption>{text}</figcaption></figure>'
+
+
+def provenance(run: Mapping[str, Any]) -> list[dict[str, str]]:
+    """From run.json: what was run with which versions on which machine, as rows of "what" and "value"."""
+    facts = {k: run.get(k) for k in ("wall_s", "packets", "packet_hops", "peak_memory_bytes", "command")}
+    facts |= {f"versions.{k}": v for k, v in run["versions"].items()} | {f"host.{k}": v for k, v in run["host"].items()}
+    return [{"what": k, "value": _text(v)} for k, v in facts.items()]
+
+
+def escape(value: Any) -> str:
+    """Text that HTML shows as it stands."""
     return html.escape(str(value))
 
 
@@ -480,26 +502,27 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _scenario_text(value: Any, indent: int = 0) -> str:
+def indented(value: Any, indent: int = 0) -> str:
     """Nested mappings as indented `key: value` lines."""
     lines = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
-            lines += [f"{' ' * indent}{key}:", _scenario_text(item, indent + 2)]
+            lines += [f"{' ' * indent}{key}:", indented(item, indent + 2)]
         else:
             lines.append(f"{' ' * indent}{key}: {item}")
     return "\n".join(lines)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def html_table(rows: Sequence[Mapping[str, Any]], text: Collection[str] | None = None) -> str:
+    """Rows with the same keys; the columns in `text`, or else those that hold text, are left-aligned."""
     if not rows:
         return "<p class=quiet>none</p>"
     columns = list(rows[0])
-    texts = {c for c in columns if any(isinstance(row.get(c), str) for row in rows)}
+    texts = text if text is not None else {c for c in columns if any(isinstance(r.get(c), str) for r in rows)}
 
     def cell(tag: str, column: str, content: Any) -> str:
         kind = " class=text" if column in texts else ""
-        return f"<{tag}{kind}>{_escape(content)}</{tag}>"
+        return f"<{tag}{kind}>{escape(content)}</{tag}>"
 
     head = "".join(cell("th", c, c) for c in columns)
     body = "".join("<tr>" + "".join(cell("td", c, _text(row.get(c))) for c in columns) + "</tr>" for row in rows)

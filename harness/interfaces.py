@@ -6,7 +6,7 @@ A component is a class whose keyword arguments are its configuration keys. Argum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from harness.types import (
@@ -70,7 +70,11 @@ class ServiceTimes(Protocol):
 
 
 class Background(Protocol):
-    """Traffic that is not KV cache."""
+    """Traffic that is not KV cache: flows, or a constant share of the links' capacity."""
+
+    @property
+    def taken_share(self) -> Mapping[int, float]:
+        """Per tier, the share in [0, 1) of each link's rate that the network model does not get; 0 if not listed."""
 
     def flows(self) -> Iterator[tuple[int, KVFlow]]:
         """Pairs of start time [ps] and flow, by start time, without end."""

@@ -15,7 +15,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -85,7 +85,14 @@ class DiskFailure(RunFailure):
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` raised inside into what the user can do about it.
+
+    Raises
+    ------
+    InputError : the path may not be written.
+    DiskFailure : the disk is full or broken.
+    """
     try:
         yield
     except OSError as error:
@@ -106,47 +113,53 @@ def make_directory(path: Path) -> None:
     InputError : the path cannot be a directory, or may not be written.
     DiskFailure : the disk is full or broken.
     """
-    with _disk_errors(path):
+    with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` once it is whole and on the disk; if that fails, nothing is left of it."""
-    with _disk_errors(path):
+def _replacing(path: Path, sync: bool) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` once it is whole; if that fails, nothing is left of it."""
+    with disk_errors(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
+                os.fchmod(handle, 0o644)
+                if sync:
+                    os.fsync(handle)
             temporary.replace(path)
-        finally:
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write `data` to `path` atomically: at any moment the file is the old one or the new one, whole.
+
+    Parameters
+    ----------
+    sync : wait until the disk has it, which only a crash of the machine makes a difference to.
 
     Raises
     ------
     InputError : the path may not be written.
     DiskFailure : the disk is full or broken; no partial file is left.
     """
-    with _replacing(path) as file:
+    with _replacing(path, sync) as file:
         file.write(data)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8, atomically; errors as `write_bytes`."""
-    write_bytes(path, text.encode())
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
+    """Write text as UTF-8, atomically; otherwise as `write_bytes`."""
+    write_bytes(path, text.encode(), sync=sync)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON atomically; a float that is not a number becomes null. Errors as `write_bytes`."""
-    write_text(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, value: Any, *, sync: bool = True) -> None:
+    """Write indented JSON atomically; a float that is not a number becomes null. Otherwise as `write_bytes`."""
+    write_text(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n", sync=sync)
 
 
 def read_json(path: Path) -> Any:
@@ -169,11 +182,16 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write CSV: floats with six decimals, nothing for what is missing or no number; errors as `write_bytes`."""
-    lines = [",".join(columns)]
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, sync: bool = True) -> None:
+    """Write CSV, see `csv_text`; otherwise as `write_bytes`."""
+    write_text(path, csv_text(columns, rows), sync=sync)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """CSV: floats with six decimals, nothing for what is missing or no number."""
+    lines = [",".join(_csv_cell(column) for column in columns)]
     lines += [",".join(_csv_cell(row.get(column)) for column in columns) for row in rows]
-    write_text(path, "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def _csv_cell(value: Any) -> str:
@@ -185,12 +203,12 @@ def _csv_cell(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 
-def write_parquet(path: Path, tables: Iterable[pa.Table]) -> None:
+def write_parquet(path: Path, tables: Iterable[pa.Table], *, sync: bool = True) -> None:
     """Write tables of one schema one after the other as Parquet, holding one at a time in memory.
 
-    The bytes depend on the rows, their division into tables and the library's version only. Errors as `write_bytes`.
+    The bytes depend on the rows, their division into tables and the library's version only. Otherwise as `write_bytes`.
     """
-    with _replacing(path) as file:
+    with _replacing(path, sync) as file:
         writer = None
         for table in tables:
             if writer is None:
@@ -216,16 +234,16 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 # --- Tables of one run ------------------------------------------------------------------------------------------------
 
 
-def record_tables(result: RunResult, topology: Topology) -> dict[str, pa.Table]:
-    """requests, flows, links and perhaps traces of one run, each row led by backend, scheduler and seed."""
-    tables = {
-        "requests": _keyed(result, requests_table(result.requests)),
-        "flows": _keyed(result, flows_table(result, topology)),
-        "links": _keyed(result, links_table(result, topology)),
+def record_tables(result: RunResult, topology: Topology, names: Sequence[str] = RECORD_TABLES) -> dict[str, pa.Table]:
+    """Those of `names` that one run has, each row led by backend, scheduler and seed; traces are of traced ports."""
+    makers: dict[str, Callable[[], pa.Table]] = {
+        "requests": lambda: requests_table(result.requests),
+        "flows": lambda: flows_table(result, topology),
+        "links": lambda: links_table(result, topology),
     }
     if result.traces:
-        tables["traces"] = _keyed(result, traces_table(result.traces, topology))
-    return tables
+        makers["traces"] = lambda: traces_table(result.traces, topology)
+    return {name: _keyed(result, make()) for name, make in makers.items() if name in names}
 
 
 def requests_table(requests: Sequence[RequestRecord]) -> pa.Table:

@@ -24,7 +24,7 @@ from harness.fluid import MODELS
 from harness.interfaces import Background, NetworkModel, ServiceTimes, Workload
 from harness.packet import capture
 from harness.routing import Router
-from harness.types import Cluster, Int64Array, KVFlow, Progress, Request, RunResult, TierFacts
+from harness.types import Cluster, Int64Array, KVFlow, Progress, Request, RunResult, TierFacts, Topology
 
 Backend = Literal["packet", "fluid"]
 
@@ -96,7 +96,8 @@ def _build_network(
     pcap: Mapping[int, Path],
 ) -> tuple[NetworkModel, Callable[[], Mapping[str, Int64Array]]]:
     """The network model, and what tells the traces of its ports until now."""
-    topology, settings, seed = parts.cluster.topology, scenario.network, parts.streams.network
+    topology = _left_over(parts.cluster.topology, parts.background)
+    settings, seed = scenario.network, parts.streams.network
     if backend == "fluid":
         return MODELS[scenario.fluid](topology, settings, seed=seed, on_heartbeat=on_heartbeat), dict
     from harness.packet.network import PacketNetwork  # here, as it loads cppyy and ns-3
@@ -112,6 +113,18 @@ def _build_network(
         pcap_snap_bytes=scenario.pcap_payload,
     )
     return network, (lambda: network.port_traces) if scenario.trace_ports else dict
+
+
+def _left_over(topology: Topology, background: Background) -> Topology:
+    """The fabric with what the background leaves of each link's rate."""
+    left = {tier: 1 - share for tier, share in background.taken_share.items() if share}
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, rate_bps=round(link.rate_bps * left[link.tier])) if link.tier in left else link
+            for link in topology.links
+        ),
+    )
 
 
 def build_network_model(scenario: Scenario) -> None:
@@ -136,7 +149,8 @@ def network_warnings(scenario: Scenario) -> list[str]:
         return []
     from harness.packet.network import warnings
 
-    return warnings(build_cluster(scenario).topology, scenario.network)
+    parts = _build_parts(scenario, 1)
+    return warnings(_left_over(parts.cluster.topology, parts.background), scenario.network)
 
 
 def _build_engine(
@@ -188,6 +202,7 @@ def run_cell(
     Interrupted, KeyboardInterrupt : the run was stopped.
     Exception : whatever a component raised, unchanged.
     """
+    scenario = scenario.of(backend)
     parts = _build_parts(scenario, seed)
     engine: Engine | None = None
 
@@ -219,11 +234,12 @@ def cell_scenario(scenario: Scenario, backend: Backend) -> dict[str, Any]:
     """The keys of the scenario that decide what a cell of this backend does, as JSON values."""
     of_the_other = ("fluid",) if backend == "packet" else ("trace_ports", "trace_interval", "pcap", "pcap_payload")
     left_out = (*NOT_OF_A_CELL, *of_the_other)
-    return {key: value for key, value in scenario.to_json().items() if key not in left_out}
+    return {key: value for key, value in scenario.of(backend).to_json().items() if key not in left_out}
 
 
 def cell_digest(scenario: Scenario, backend: Backend, scheduler: ComponentSpec, seed: int) -> str:
     """SHA-256 of what decides a cell's result beside the project's code: configuration, plug-ins' sources, traces."""
+    scenario = scenario.of(backend)
     cell = {
         "scenario": cell_scenario(scenario, backend),
         "backend": backend,
@@ -280,6 +296,10 @@ class Cost:
     memory_bytes: int
 
 
+#: Of a cell that nobody planned.
+NO_COST = Cost(0, 0, 0, 0.0, 0.0, 0)
+
+
 @dataclass(frozen=True)
 class _Speed:
     """Work per CPU second, and memory: fixed and per flow."""
@@ -311,6 +331,7 @@ def estimate_cost(scenario: Scenario, backend: Backend, seed: int) -> Cost:
     ------
     InputError : the workload cannot be read, or a request can never be served.
     """
+    scenario = scenario.of(backend)
     parts = _build_parts(scenario, seed)
     settings = scenario.network
     ecmp = settings.load_balancing.model_copy(update={"use": "ecmp"})

@@ -20,6 +20,7 @@ from harness.config import (
     scenario_from_json,
 )
 from harness.errors import InputError
+from harness.run import cell_digest
 from harness.types import TierFacts
 
 LAB = """\
@@ -293,7 +294,8 @@ def test_disconnected_topology(lab: Path) -> None:
 
 KEYS = (
     "name, topology, cluster, model, workload, requests, warmup_share, serving, block_tokens, "
-    "prefix_hit_shortens_prefill, layer_groups, schedulers, oracle, background, network, backend, fluid, slo, "
+    "prefix_hit_shortens_prefill, layer_groups, schedulers, oracle, background, network, backend, fluid, "
+    "fluid_background, fluid_oracle, slo, "
     "link_sampling, trace_ports, trace_interval, pcap, pcap_payload, seeds"
 )
 
@@ -319,7 +321,7 @@ KEYS = (
             "[netkv-ful,",
             (
                 "schedulers.0.use: unknown scheduler 'netkv-ful'; did you mean 'netkv-full'? Allowed: rr, ca, cla, "
-                'cla-tuned, netkv-topo, netkv-static, netkv-full, or "module:Class"'
+                'cla-tuned, netkv-topo, netkv-static, netkv-full, replay, or "module:Class"'
             ),
         ),
         ("[rr,", "[rr, rr,", "schedulers.1: 'rr' is listed twice"),
@@ -473,7 +475,8 @@ def test_mistakes_in_an_option_name_it(lab: Path, options: dict[str, Any], messa
 
 def test_files_that_hold_no_scenario(lab: Path) -> None:
     assert refusal("rga") == (
-        "unknown scenario 'rga'; did you mean 'rag'? Allowed: chatbot, long-context, rag, or the path of a file"
+        "unknown scenario 'rga'; did you mean 'rag'? Allowed: chatbot, long-context, paper-chatbot, paper-long-context, "
+            "paper-rag, rag, or the path of a file"
     )
     assert refusal("absent.yaml") == "there is no file 'absent.yaml'; beside it are lab.yaml"
     lab.write_text("# nothing\n")
@@ -567,3 +570,20 @@ def test_json_is_read_as_json(tmp_path_factory: pytest.TempPathFactory, data: di
     path = tmp_path_factory.getbasetemp() / "value.yaml"
     path.write_text(json.dumps({f"k{key}": value for key, value in data.items()}))
     assert read_yaml(path) == {f"k{key}": value for key, value in data.items()}
+
+
+def test_a_fluid_model_can_be_given_a_background_and_an_oracle_of_its_own() -> None:
+    known = ["fluid_background={use: constant, share: {3: 0.1}}", "fluid_oracle={use: constant, congestion: {3: 0.1}}"]
+    scenario = load_scenario("rag", overrides=known)
+    packet, fluid = scenario.of("packet"), scenario.of("fluid")
+    assert (packet.background.use, packet.oracle.use) == ("poisson", "sampled")
+    assert (fluid.background.params["share"], fluid.oracle.params["congestion"]) == ({"3": 0.1}, {"3": 0.1})
+    assert load_scenario("rag").of("fluid").background.use == "poisson"
+    # A cell is what it runs, however that was said.
+    said = load_scenario("rag", overrides=[text.removeprefix("fluid_") for text in known])
+    assert cell_digest(scenario, "fluid", scenario.schedulers[0], 1) == cell_digest(
+        said, "fluid", said.schedulers[0], 1
+    )
+    assert cell_digest(scenario, "packet", scenario.schedulers[0], 1) == cell_digest(
+        load_scenario("rag"), "packet", scenario.schedulers[0], 1
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness import components, run
-from harness.config import Scenario, load_scenario
+from harness.config import Scenario, build_cluster, build_tiers, load_scenario
 from harness.errors import InputError, Interrupted
 from harness.types import Request, RunResult
 
@@ -97,6 +97,31 @@ def test_a_request_that_fits_no_instance_is_refused_before_any_run() -> None:
     scenario = small("cluster.memory_per_gpu=36GB", "workload.input_mean=30000")
     with pytest.raises(InputError, match=r"an instance has 3\.60 GB left"):
         run.estimate_cost(scenario, "packet", 1)
+
+
+def test_a_constant_background_slows_both_network_models_and_nothing_else() -> None:
+    """A fifth of paper-64's 50 Gb/s and 60 % of its 25 Gb/s are taken: 200 and 800 ps a byte are left."""
+    scenario = small(
+        "background={use: constant, share: {2: 0.2, 3: 0.6}}",
+        "network.cc.use=none",
+        "model.layers=1",  # 4096 bytes a token
+        "workload.rate_scale=0.1",  # no two transfers meet
+        requests=6,
+        backend="both",
+    )
+    ps_per_byte = {2: 200, 3: 800}
+    latency_ps = {2: 8_000_000, 3: 15_000_000}
+    fluid, packet = (run.run_cell(scenario, backend, RR, 1) for backend in scenario.backends[::-1])
+    assert {r.tier for r in fluid.requests} == {2, 3}
+    flows = [(r.tier, r.transfer_bytes, r.transfer_end_ps - r.transfer_start_ps) for r in fluid.requests]
+    assert [fct for *_, fct in flows] == [size * ps_per_byte[tier] + latency_ps[tier] for tier, size, _ in flows]
+    for r in packet.requests:
+        wire_ps = (r.transfer_bytes + -(-r.transfer_bytes // 4096) * 82) * ps_per_byte[r.tier]
+        # The last ACK's way back; and a packet of 4178 B once more on each link, but for the first of the slowest:
+        # 334 ns at 100 Gb/s, 836 ns at 40, 3342 ns at 10, and a little for the ACK's 86 B.
+        late_ps = r.transfer_end_ps - r.transfer_start_ps - wire_ps - 2 * latency_ps[r.tier]
+        assert 0 <= late_ps <= {2: 2 * 334_000 + 836_000, 3: 2 * 334_000 + 2 * 836_000 + 3_342_000}[r.tier] + 300_000
+    assert build_tiers(scenario, build_cluster(scenario)).bandwidth_bps[1:] == (100 * 10**9, 50 * 10**9, 25 * 10**9)
 
 
 # --- What a cell is ---------------------------------------------------------------------------------------------------

@@ -1,374 +1,647 @@
-"""Cells in processes of their own: planning, resuming, supervision, and what becomes of a cell that dies."""
+"""Sweeps: what their YAML may say, what becomes of it, and that nothing that is done is lost or done again."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness import results, sweep
-from harness.config import Scenario, load_scenario
+from harness.cells import Cell
+from harness.config import load_scenario, presets
 from harness.errors import InputError
+from harness.workers import LocalWorkers
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-#: Sleeps before every choice for as long as the environment says, and does what it is told to a request.
+#: `Gate` leaves its process' number and waits while there is a file `hold`; what it chooses does not depend on that.
 PLUG_IN = """
 import os, signal, time
+from pathlib import Path
 
-class Slow:
+class Gate:
     def choose(self, request, view, oracle):
-        time.sleep(float(os.environ.get("LAB_SLEEP_S", "0")))
+        if request.id == 3 and Path("hold").exists():
+            Path("waiting.part").write_text(str(os.getpid()))
+            Path("waiting.part").replace(f"waiting-{os.getpid()}")
+            while Path("hold").exists():
+                time.sleep(0.01)
         return view.decode[request.id % len(view.decode)].instance
+
+class Raises:
+    def choose(self, request, view, oracle):
+        raise ZeroDivisionError("oops")
 
 class Dies:
     def choose(self, request, view, oracle):
         print("last words", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
-class Exits:
+class Forgets:
     def choose(self, request, view, oracle):
-        os._exit(7)
+        time.sleep(60)
+
+class Hoards:
+    def choose(self, request, view, oracle):
+        self.hoard = b"x" * 1_000_000_000
+        time.sleep(60)
+"""
+
+#: Four places of two cells each, without packets.
+SWEEP = """
+name: lab
+scenario: rag
+set: {requests: 6, background: none, backend: fluid, schedulers: [rr, "lab.py:Gate"]}
+axes:
+  - {name: ratio, values: {"2:1": {topology.agg_oversubscription: 1}, "4:1": {topology.agg_oversubscription: 2}}}
+  - {name: p_share, key: workload.p_share, values: [0, 0.9]}
+seeds: 1
+figures:
+  - {name: ttft, kind: table, title: Time to first token, rows: [ratio, p_share], columns: [ttft_mean_ms]}
 """
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    """A file outside the project with schedulers of one's own."""
-    path = tmp_path / "lab.py"
-    path.write_text(PLUG_IN)
+def write(directory: Path, text: str, name: str = "s.yaml") -> Path:
+    path = directory / name
+    path.write_text(text)
     return path
-
-
-def small(*schedulers: str, seeds: int = 1, requests: int = 8, overrides: tuple[str, ...] = ()) -> Scenario:
-    return load_scenario(
-        "rag",
-        overrides=["background=none", *overrides],
-        requests=requests,
-        schedulers=schedulers or ("rr",),
-        seeds=seeds,
-        backend="fluid",
-    )
 
 
 def ignore(*_: object) -> None:
     """Take no notice of an event."""
 
 
-def execute(scenario: Scenario, out: Path, *, jobs: int = 2, resume: bool = False) -> sweep.RunReport:
-    return sweep.run_scenario(scenario, out, jobs=jobs, resume=resume, command="test", on_plan=ignore, on_event=ignore)
+def execute(
+    source: Path | str,
+    out: Path,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    on_event: Callable[[Cell, Mapping[str, Any]], None] = ignore,
+    allow_mixed_code: bool = False,
+) -> sweep.SweepReport:
+    return sweep.run_sweep(
+        sweep.load_sweep(source),
+        out,
+        LocalWorkers(jobs),
+        resume=resume,
+        allow_mixed_code=allow_mixed_code,
+        command="test",
+        on_plan=ignore,
+        on_event=on_event,
+    )
 
 
-TABLES = ("summary.csv", "comparison.csv", "requests.parquet", "flows.parquet", "links.parquet")
+def start(lab: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "harness", "sweep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=lab, env=environment, **options
+    )
 
 
 def tables(out: Path) -> dict[str, bytes]:
-    names = (*TABLES, *(f"figures/{path.name}" for path in sorted((out / "figures").glob("*.png"))))
-    return {name: (out / name).read_bytes() for name in names}
+    """All that must not depend on what happened on the way."""
+    paths = [out / "summary.csv", *sorted((out / "tables").iterdir()), *sorted(out.glob("cells/*/*.parquet"))]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
-# --- A whole run ------------------------------------------------------------------------------------------------------
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def four_cells() -> Scenario:
-    return small("rr", "netkv-full", seeds=2)
+def stamps(out: Path) -> dict[str, int]:
+    """When each complete cell was done."""
+    found = {path.parent.name: path.stat().st_mtime_ns for path in out.glob("cells/*/status.json")}
+    states = {name: results.read_json(out / "cells" / name / "status.json")["status"] for name in found}
+    return {name: stamp for name, stamp in found.items() if states[name] == "complete"}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> sweep.RunReport:
-    """A run that nothing happened to; not to be written to."""
-    return execute(four_cells(), tmp_path_factory.mktemp("undisturbed") / "out")
+def wait_for(what: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
+    """What it returns once that is true; a minute is for a machine that is busy with much else."""
+    deadline = time.monotonic() + 60
+    while not (found := what()):
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
 
 
-def test_tables_are_the_same_bytes_whatever_the_jobs(tmp_path: Path, undisturbed: sweep.RunReport) -> None:
-    report = execute(four_cells(), tmp_path, jobs=1)
-    assert (report.status, undisturbed.status) == ("complete", "complete")
-    assert tables(report.out) == tables(undisturbed.out)
-    assert len(tables(report.out)) == 5 + 5  # every table and every figure
+def are_gone(processes: list[psutil.Process]) -> Callable[[], bool]:
+    def gone(process: psutil.Process) -> bool:
+        try:
+            return process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return lambda: all(map(gone, processes))
 
 
-def test_rows_follow_the_scenarios_order_and_have_the_documented_columns(undisturbed: sweep.RunReport) -> None:
-    header, *rows = (undisturbed.out / "summary.csv").read_text().splitlines()
-    assert header.split(",")[:19] == list(results.SUMMARY_COLUMNS[:19])
-    assert [row.split(",")[:5] for row in rows] == [
-        ["fluid", scheduler, seed, "8", "8"] for scheduler in ("rr", "netkv-full") for seed in ("1", "2")
-    ]
-    comparison = (undisturbed.out / "comparison.csv").read_text().splitlines()
-    assert comparison[0] == "backend,scheduler,baseline,ttft_change_pct,ci_low_pct,ci_high_pct,seeds,interval"
-    assert [row.split(",")[:3] for row in comparison[1:]] == [["fluid", "netkv-full", "rr"]]
-    counters = undisturbed.counters["fluid"]
-    assert counters["payload_bytes_sent"] == counters["payload_bytes_acked"] > 0
+# --- What the YAML says -----------------------------------------------------------------------------------------------
 
 
-def test_run_json_says_what_was_run_on_what(undisturbed: sweep.RunReport) -> None:
-    run_json = json.loads((undisturbed.out / "run.json").read_text())
-    assert run_json["status"] == "complete"
-    assert run_json["seeds"] == [1, 2]
-    assert run_json["scenario"] == four_cells().to_json()
-    assert {"project", "git_commit", "ns3", "cppyy", "python"} <= set(run_json["versions"])
-    assert run_json["wall_s"] > 0
-    assert run_json["peak_memory_bytes"] > 10_000_000
-    assert set(run_json["counters"]["fluid"]) == set(results.COUNTERS)
-    cell = run_json["cells"][0]
-    assert (cell["backend"], cell["scheduler"], cell["seed"], cell["status"]) == ("fluid", "rr", 1, "complete")
-    assert cell["expected"]["flows"] == cell["flows"] == 8
-
-
-def test_a_plug_in_that_raises_costs_its_cells_only(tmp_path: Path) -> None:
-    plug_in = tmp_path / "mine.py"
-    plug_in.write_text(
-        "class Mine:\n"
-        "    def choose(self, request, view, oracle):\n"
-        "        return self.pick(view) if request.id == 4 else view.decode[0].instance\n"
-        "    def pick(self, view):\n"
-        "        raise ZeroDivisionError('oops')\n"
+def test_axes_multiply_the_first_slowest_and_may_set_several_keys_or_another_base(tmp_path: Path) -> None:
+    text = (
+        "name: many\n"
+        "set: {background: none, schedulers: [rr, ca], oracle.interval: 2s}\n"
+        "axes:\n"
+        "  - name: workload\n"
+        "    values: {rag: {scenario: rag, requests: 9}, chatbot: {scenario: chatbot, requests: 30}}\n"
+        "  - {name: blocks, key: block_tokens, values: {fine: 16}}\n"
+        "  - {name: rate, key: [workload.rate_scale, workload.rate], values: [1, 2.5]}\n"
     )
-    report = execute(small("rr", f"{plug_in}:Mine"), tmp_path / "out")
-    assert report.status == "failed"
-    assert [cell["status"] for cell in report.cells] == ["complete", "failed"]
-    failed = report.cells[1]
-    assert failed["error"] == "ZeroDivisionError: oops"
-    assert failed["detail"].startswith(f'Traceback (most recent call last):\n  File "{plug_in}", line 3, in choose')
-    assert failed["detail"].endswith("ZeroDivisionError: oops")
-    # What was recorded until then is there, and marked.
-    partial = results.read_parquet(tmp_path / "out" / failed["directory"] / "requests.parquet")
-    assert 0 < sum(d >= 0 for d in partial["decision_ps"].to_pylist()) < 8
-    assert (tmp_path / "out" / "summary.csv").read_text().splitlines()[2].endswith(",failed")
-    assert (tmp_path / "out" / "comparison.csv").read_text().count("\n") == 1
-    assert "ZeroDivisionError: oops" in (tmp_path / "out" / "report.html").read_text()
+    path = write(tmp_path, text)
+    found = sweep.load_sweep(path, seeds=2, backend="both")
+    assert found.axes == ("workload", "blocks", "rate")
+    assert [tuple(label for _, label in entry.place) for entry in found.entries[::8]] == [
+        ("rag", "fine", "1"),
+        ("rag", "fine", "2.5"),
+        ("chatbot", "fine", "1"),
+        ("chatbot", "fine", "2.5"),
+    ]
+    first = found.entries[:8]
+    assert [(e.backend, e.scheduler.use, e.seed) for e in first] == [
+        (backend, scheduler, seed) for backend in ("packet", "fluid") for scheduler in ("rr", "ca") for seed in (1, 2)
+    ]
+    last = found.entries[-1].scenario
+    assert (last.name, last.requests, last.block_tokens) == ("chatbot", 30, 16)
+    assert (last.workload.params["rate_scale"], last.workload.params["rate"]) == (2.5, 2.5)
+    assert last.oracle.params["interval"] == 2_000_000_000_000
+    # What is swept is what `run` would run with the same keys.
+    same = load_scenario(
+        "chatbot",
+        overrides=[
+            "background=none",
+            "oracle.interval=2s",
+            "block_tokens=16",
+            "workload.rate_scale=2.5",
+            "workload.rate=2.5",
+        ],
+        requests=30,
+        schedulers=["rr", "ca"],
+        seeds=2,
+        backend="both",
+    )
+    assert last == same
+
+
+def test_zip_and_plain_lists(tmp_path: Path) -> None:
+    axes = "axes:\n  - {name: n, key: requests, values: [5, 6]}\n  - {name: t, key: block_tokens, values: [16, 32]}\n"
+    path = write(tmp_path, f"name: z\nscenario: rag\nset: {{schedulers: [rr]}}\nseeds: 1\ncombine: zip\n{axes}")
+    assert [dict(entry.place) for entry in sweep.load_sweep(path).entries] == [
+        {"n": "5", "t": "16"},
+        {"n": "6", "t": "32"},
+    ]
+    plain = (
+        "name: p\nset: {schedulers: [rr]}\nseeds: 1\ncells:\n"
+        "  - {what: small, n: 5, scenario: rag, set: {requests: 5}}\n"
+        "  - {what: long, n: 6, scenario: long-context, set: {requests: 6}}\n"
+    )
+    found = sweep.load_sweep(write(tmp_path, plain))
+    assert [dict(entry.place) for entry in found.entries] == [{"what": "small", "n": "5"}, {"what": "long", "n": "6"}]
+    assert [(e.scenario.name, e.scenario.requests) for e in found.entries] == [("rag", 5), ("long-context", 6)]
+
+
+def test_quick_leaves_labels_out_and_changes_what_is_left(tmp_path: Path) -> None:
+    text = SWEEP.replace(', "lab.py:Gate"', "").replace("seeds: 1", "seeds: 2") + (
+        "quick:\n"
+        "  seeds: 1\n"
+        "  set: {requests: 3, schedulers: [rr]}\n"
+        "  axes: {p_share: [0.9], ratio: {'4:1': {requests: 4}}}\n"
+    )
+    found = sweep.load_sweep(write(tmp_path, text), quick=True)
+    (only,) = found.entries
+    assert dict(only.place) == {"ratio": "4:1", "p_share": "0.9"}
+    assert (only.scenario.requests, only.scenario.seeds) == (4, (1,))
+
+
+def test_options_are_for_all_cells(tmp_path: Path) -> None:
+    path = write(tmp_path, SWEEP)
+    found = sweep.load_sweep(path, overrides=["slo.ttft=1s"], requests=7, schedulers=["ca"], seeds=2)
+    assert len(found.entries) == 4 * 2
+    assert {(e.scheduler.use, e.scenario.requests, e.scenario.slo.ttft) for e in found.entries} == {("ca", 7, 10**12)}
+
+
+BASE = "name: x\nscenario: rag\nset: {schedulers: [rr]}\nseeds: 1\n"
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "error", "detail"),
+    ("text", "where", "message"),
     [
-        ("Dies", "its process was ended by SIGKILL (killed, or out of memory)", "last words"),
-        ("Exits", "its process ended with exit code 7 and left no status", ""),
+        (
+            BASE + "axes: [{name: r, key: topology.agg_oversubscripton, values: [1]}]",
+            "axes.r.1: topology.agg_oversubscripton: ",
+            "did you mean 'agg_oversubscription'?",
+        ),
+        (BASE + "axes: [{name: r, values: {a: {wrkload.rate: 1}}}]", "axes.r.a: wrkload: ", "did you mean 'workload'?"),
+        (BASE + "axes: [{name: r, key: requests, values: []}]", "axes.0.values: ", "must have at least one value"),
+        (BASE + "axes: [{name: r, values: {}}]", "axes.0.values: ", "must have at least one value"),
+        (BASE + "axes: [{name: r, key: requests, values: [0]}]", "axes.r.0: requests: given 0: ", "equal to 1"),
+        (BASE + "axes: [{name: r, key: requests, values: [5, 5]}]", "axes.0.values.1: ", "'5' is listed twice"),
+        (BASE + "axes: [{name: r, values: [5]}]", "axes.0.values: ", "or the axis must have a `key`"),
+        (BASE + "axes: [{name: r, values: {a: 5}}]", "axes.r.a: given 5: ", "or the axis must have a `key`"),
+        (BASE + "axes: [{name: r, key: background.share, values: [{2: 0.1}]}]", "axes.0.values.0: ", "needs a label"),
+        (
+            BASE + "axes: [{name: r, values: {a: {requests: 5}, b: {requests: 5}}}]",
+            "axes: ",
+            "the cells 'r a / packet / rr / seed 1' and 'r b / packet / rr / seed 1' are the same",
+        ),
+        (BASE + "axes: [{name: r, values: {a: {scenario: rga}}}]", "r a: ", "did you mean 'rag'?"),
+        ("name: x\nscenario: rga\nseeds: 1", "", "unknown scenario 'rga'; did you mean 'rag'?"),
+        ("name: x\nseeds: 1", "scenario: ", "is required and missing"),
+        (BASE + "axes: [{name: seed, key: requests, values: [5]}]", "", "cannot be called 'seed': that is a column"),
+        (
+            BASE + "axes: [{name: r, key: requests, values: [5]}, {name: r, key: block_tokens, values: [16]}]",
+            "",
+            "that is another axis",
+        ),
+        (
+            BASE + "combine: zip\naxes: [{name: r, key: seeds, values: [1]}, {name: b, key: requests, values: [1, 2]}]",
+            "combine: ",
+            "r has 1, b has 2",
+        ),
+        (BASE + "combine: zpi", "combine: given 'zpi': ", "'product' or 'zip'"),
+        (BASE + "axis: []", "axis: ", "unknown key 'axis'; did you mean 'axes'?"),
+        (BASE + "axes: [{name: r, key: requests, vlues: [5]}]", "axes.0.vlues: ", "did you mean 'values'?"),
+        (BASE + "cells: [{a: 1}]\naxes: [{name: r, key: requests, values: [5]}]", "cells: ", "one of the two"),
+        (BASE + "cells: [{a: 1, set: {requests: 5}}, {b: 1}]", "cells.1: has the labels b; ", "the same"),
+        (BASE + "cells: [{a: 1, set: 5}]", "cells.0.set: given 5: ", "must be a block of keys"),
+        (BASE + "keep: [request]", "keep.0: given 'request': ", "'requests'"),
+        (BASE + "cell_time_limit: 5h", "cell_time_limit: given '5h': ", "'h'"),
+        (BASE + "cluster: {use: slrm, jobs: 1, cores: 1, memory: 1GB}", "cluster.use: given 'slrm': ", "'pbs'"),
+        (BASE + "figures: [{name: a, kind: pie, title: A}]", "figures.0.kind: ", "unknown kind of figure 'pie'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_found_before_any_run(tmp_path: Path, text: str, where: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        sweep.load_sweep(path)
+    assert str(caught.value).startswith(f"{path}: {where}")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("quick", "message"),
+    [
+        ("", "quick: must be a block of what a quick sweep changes"),
+        ("quick: {axes: {ration: [a]}}", "quick.axes.ration: unknown axis 'ration'; did you mean 'ratio'?"),
+        ("quick: {axes: {ratio: [8:1]}}", "quick.axes.ratio: unknown label of axis 'ratio' '8:1'; did you mean"),
+        ("quick: {axes: {ratio: []}}", "quick.axes.ratio: must have at least one label"),
     ],
 )
-def test_a_cell_that_dies_is_a_failed_cell(tmp_path: Path, lab: Path, scheduler: str, error: str, detail: str) -> None:
-    report = execute(small(f"{lab}:{scheduler}", "rr"), tmp_path / "out")
-    assert [cell["status"] for cell in report.cells] == ["failed", "complete"]
-    assert report.cells[0]["error"] == error
-    assert report.cells[0]["detail"] == detail
-    assert report.summary[0]["completed"] == 0
-
-
-# --- Resuming ---------------------------------------------------------------------------------------------------------
-
-
-def test_resume_redoes_only_what_is_not_complete(tmp_path: Path, undisturbed: sweep.RunReport) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(undisturbed.out, out)
-    cells = sorted((out / "cells").iterdir())
-    stamps = {cell.name: (cell / "status.json").stat().st_mtime_ns for cell in cells}
-    (cells[0] / "status.json").unlink()
-    (out / "summary.csv").unlink()
-    started: list[str] = []
-
-    def note(cell: sweep.Cell, event: Mapping[str, Any]) -> None:
-        if event["event"] == "start":
-            started.append(cell.directory.name)
-
-    sweep.run_scenario(four_cells(), out, jobs=2, resume=True, command="", on_plan=ignore, on_event=note)
-    assert started == [cells[0].name]
-    assert all((cell / "status.json").stat().st_mtime_ns == stamps[cell.name] for cell in cells[1:])
-    assert tables(out) == tables(undisturbed.out)
-
-
-def test_resume_adds_a_scheduler_and_a_seed(tmp_path: Path, undisturbed: sweep.RunReport) -> None:
-    execute(small("rr"), tmp_path / "out")
-    report = execute(four_cells(), tmp_path / "out", resume=True)
-    assert tables(report.out) == tables(undisturbed.out)
-
-
-def test_resume_refuses_another_configuration_and_names_both(tmp_path: Path, undisturbed: sweep.RunReport) -> None:
-    shutil.copytree(undisturbed.out, tmp_path / "out")
-    first, other = four_cells(), small("rr", requests=9)
+def test_a_mistake_in_the_quick_block(tmp_path: Path, quick: str, message: str) -> None:
+    path = write(tmp_path, SWEEP.replace(', "lab.py:Gate"', "") + quick)
     with pytest.raises(InputError) as caught:
-        execute(other, tmp_path / "out", resume=True)
-    text = str(caught.value)
-    for scenario in (first, other):
-        assert sweep.run.cell_digest(scenario, "fluid", scenario.schedulers[0], 1)[:12] in text
-    assert "requests: 8 there, 9 here" in text
+        sweep.load_sweep(path, quick=True)
+    assert str(caught.value).startswith(f"{path}: {message}")
 
 
-def test_resume_refuses_other_code_and_names_both(tmp_path: Path, undisturbed: sweep.RunReport) -> None:
-    shutil.copytree(undisturbed.out, tmp_path / "out")
-    path = tmp_path / "out" / "cells" / "fluid_rr_s1" / "cell.json"
+@pytest.mark.parametrize("name", [name for name, _ in presets("sweep")])
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_sweeps_that_come_with_the_project_can_be_run(tmp_path: Path, name: str, quick: bool) -> None:
+    found = sweep.load_sweep(name, quick=quick)
+    assert found.name == name
+    seeds = {entry.seed for entry in found.entries}
+    assert len(seeds) == 1 if quick else len(seeds) >= 2
+    if quick:
+        # About 45 s on two cores, when new; an estimate of 10^9 hops is 100 s of one core by the slowest measure.
+        cost = sum(cell.cost.data_hops for cell in sweep.plan(found, tmp_path))
+        assert cost < 1_000_000_000
+
+
+# --- A whole sweep ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a plug-in, a sweep and, in `whole`, that sweep as it is when nothing happens."""
+    directory = tmp_path_factory.mktemp("lab")
+    write(directory, PLUG_IN, "lab.py")
+    write(directory, SWEEP)
+    write(directory, f"{SWEEP}cell_time_limit: 600s\n", "apart.yaml")  # cells then have processes of their own
+    here = Path.cwd()
+    os.chdir(directory)
+    try:
+        assert execute("s.yaml", directory / "whole").status == "complete"
+    finally:
+        os.chdir(here)
+    return directory
+
+
+@pytest.fixture
+def here(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same as current directory, with the gate closed."""
+    monkeypatch.chdir(lab)
+    (lab / "hold").touch()
+    yield lab
+    for path in (lab / "hold", *lab.glob("waiting-*")):
+        path.unlink(missing_ok=True)
+
+
+def waiting(lab: Path) -> list[int]:
+    """The processes that wait at the gate."""
+    return [int(path.name.partition("-")[2]) for path in lab.glob("waiting-*")]
+
+
+def test_tables_lead_with_the_axes_and_follow_their_order(lab: Path) -> None:
+    whole = lab / "whole"
+    header = (whole / "summary.csv").read_text().splitlines()[0]
+    assert header == ",".join(("ratio", "p_share", *results.SUMMARY_COLUMNS))
+    expected = [
+        (ratio, share, scheduler)
+        for ratio in ("2:1", "4:1")
+        for share in ("0", "0.9")
+        for scheduler in ("rr", "lab.py:Gate")
+    ]
+    summary = rows(whole / "summary.csv")
+    assert [(row["ratio"], row["p_share"], row["scheduler"]) for row in summary] == expected
+    assert {(row["completed"], row["status"]) for row in summary} == {("6", "complete")}
+    status = rows(whole / "status.csv")
+    assert list(status[0]) == ["ratio", "p_share", *sweep.STATUS_COLUMNS]
+    assert [(row["ratio"], row["p_share"], row["scheduler"]) for row in status] == expected
+    assert {(row["state"], row["attempts"], row["error"]) for row in status} == {("complete", "1", "")}
+    # A cell's directory is its digest, and holds a run: by default its requests, of the large tables.
+    directory = whole / "cells" / status[0]["cell"]
+    assert results.read_json(directory / "cell.json")["config_sha256"].startswith(directory.name)
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "cell.json",
+        "log.txt",
+        "requests.parquet",
+        "status.json",
+    ]
+    manifest = json.loads((whole / "run.json").read_text())
+    assert (manifest["status"], manifest["axes"], len(manifest["cells"])) == ("complete", ["ratio", "p_share"], 8)
+    assert manifest["code_sha256_of_cells"] == [results.code_digest()]
+    assert manifest["cells"][0]["decision_mean_us"] > 0
+    assert len(rows(whole / "tables" / "ttft.csv")) == 8
+
+
+def test_flows_and_links_are_kept_if_wanted_and_resuming_makes_them(lab: Path, tmp_path: Path) -> None:
+    text = SWEEP.replace(', "lab.py:Gate"', "").replace("[0, 0.9]", "[0]")
+    out = tmp_path / "out"
+    execute(write(tmp_path, text), out)
+    assert len(list(out.glob("cells/*/*.parquet"))) == 2
+    more = write(tmp_path, f"{text}keep: [requests, flows, links]\n")
+    execute(more, out, resume=True)
+    assert len(list(out.glob("cells/*/*.parquet"))) == 6
+    done = stamps(out)
+    execute(more, out, resume=True)
+    assert stamps(out) == done
+
+
+# --- Killed, stopped, resumed -----------------------------------------------------------------------------------------
+
+
+def finish(lab: Path, out: str, source: str = "s.yaml") -> None:
+    """Go on with what was stopped, and check that it comes to the same and that nothing is done again."""
+    (lab / "hold").unlink(missing_ok=True)
+    done = stamps(lab / out)
+    assert len(done) < 8
+    report = execute(source, lab / out, resume=True)
+    assert report.status == "complete"
+    assert {name: stamp for name, stamp in stamps(lab / out).items() if name in done} == done
+    assert tables(lab / out) == tables(lab / "whole")
+
+
+def test_kill_9_of_the_sweep_takes_all_along_and_resume_goes_on(here: Path) -> None:
+    parent = start(here, "s.yaml", "--jobs", "2", "--out", "killed")
+    wait_for(lambda: len(waiting(here)) == 2, parent)  # both workers are in the middle of a cell
+    family = psutil.Process(parent.pid).children(recursive=True)
+    parent.kill()
+    parent.communicate()
+    wait_for(are_gone([process for process in family if process.pid in waiting(here)]))
+    states = [row["state"] for row in rows(here / "killed" / "status.csv")]
+    assert set(states) <= {"pending", "running", "complete"}
+    assert json.loads((here / "killed" / "run.json").read_text())["status"] == "running"
+    finish(here, "killed")
+
+
+def test_kill_9_of_the_sweep_takes_cells_in_processes_of_their_own_along(here: Path) -> None:
+    parent = start(here, "apart.yaml", "--jobs", "2", "--out", "killed-apart")
+    wait_for(lambda: len(waiting(here)) == 2, parent)
+    cells = [psutil.Process(pid) for pid in waiting(here)]
+    assert all(cell.cmdline()[2:4] == ["harness", "cell"] for cell in cells)
+    workers = [cell.parent() for cell in cells]
+    parent.kill()
+    parent.communicate()
+    wait_for(are_gone([*cells, *(worker for worker in workers if worker is not None)]))
+    finish(here, "killed-apart", "apart.yaml")
+
+
+def test_kill_9_of_a_worker_costs_nothing(here: Path) -> None:
+    parent = start(here, "s.yaml", "--jobs", "2", "--out", "worker-killed")
+    first, _ = wait_for(lambda: len(waiting(here)) == 2 and waiting(here), parent)
+    os.kill(first, signal.SIGKILL)
+    (here / "hold").unlink()
+    _, errors = parent.communicate()
+    assert parent.returncode == 0, errors
+    assert tables(here / "worker-killed") == tables(here / "whole")
+    # loky lets go of all workers when one dies: both cells that were under way were begun again.
+    assert sorted(row["attempts"] for row in rows(here / "worker-killed" / "status.csv"))[-1] == "2"
+
+
+def test_kill_9_of_a_cell_is_made_up_for(here: Path) -> None:
+    parent = start(here, "apart.yaml", "--jobs", "2", "--out", "cell-killed")
+    first = wait_for(lambda: waiting(here), parent)[0]
+    os.kill(first, signal.SIGKILL)
+    (here / "hold").unlink()
+    _, errors = parent.communicate()
+    assert parent.returncode == 0, errors
+    assert tables(here / "cell-killed") == tables(here / "whole")
+    attempts = [row["attempts"] for row in rows(here / "cell-killed" / "status.csv")]
+    assert sorted(attempts) == [*7 * ["1"], "2"]
+
+
+@pytest.mark.parametrize("source", ["s.yaml", "apart.yaml"])
+def test_ctrl_c_stops_all_and_resume_goes_on(here: Path, source: str) -> None:
+    out = f"stopped-{source}"
+    parent = start(here, source, "--jobs", "2", "--out", out)
+    wait_for(lambda: len(waiting(here)) == 2, parent)
+    family = [psutil.Process(pid) for pid in waiting(here)]
+    parent.send_signal(signal.SIGINT)
+    _, errors = parent.communicate()  # would not end while its cells wait
+    assert parent.returncode == 130
+    assert errors.startswith("netkv-cosim: interrupted: ")
+    assert "Traceback" not in errors
+    wait_for(are_gone(family))
+    assert json.loads((here / out / "run.json").read_text())["status"] == "interrupted"
+    states = [row["status"] for row in rows(here / out / "summary.csv")]
+    assert states.count("interrupted") == 2
+    finish(here, out, source)
+
+
+def test_a_full_disk_stops_the_sweep_and_resume_goes_on(lab: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk; the cells with many requests are above it."""
+    text = (
+        "name: disk\nscenario: rag\nset: {background: none, backend: fluid, schedulers: [rr]}\nseeds: 3\n"
+        "axes: [{name: n, key: requests, values: [4, 5, 600]}]\n"
+    )
+    write(tmp_path, text)
+    assert execute(tmp_path / "s.yaml", tmp_path / "whole").status == "complete"
+    sizes = sorted(path.stat().st_size for path in (tmp_path / "whole").glob("cells/*/requests.parquet"))
+    limit = 40_000
+    assert sizes[5] < limit < sizes[6]
+    full = start(
+        tmp_path,
+        *("s.yaml", "--jobs", "2", "--out", "full"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    _, errors = full.communicate()
+    assert full.returncode == 3, errors
+    assert "requests.parquet: File too large; everything written before is kept" in errors
+    assert errors.count("\n") == 1
+    done = stamps(tmp_path / "full")
+    assert execute(tmp_path / "s.yaml", tmp_path / "full", resume=True).status == "complete"
+    assert {name: stamp for name, stamp in stamps(tmp_path / "full").items() if name in done} == done
+    assert tables(tmp_path / "full") == tables(tmp_path / "whole")
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+
+
+def failing(lab: Path, scheduler: str, more: str = "") -> str:
+    text = SWEEP.replace("lab.py:Gate", f"lab.py:{scheduler}").replace("[0, 0.9]", "[0]")
+    return str(write(lab, text + more, f"{scheduler}.yaml"))
+
+
+def test_a_plug_in_that_raises_is_begun_twice_and_costs_its_cells_only(here: Path) -> None:
+    report = execute(failing(here, "Raises"), here / "raises")
+    assert report.status == "failed"
+    assert [cell["status"] for cell in report.cells] == ["complete", "failed"] * 2
+    status = rows(here / "raises" / "status.csv")
+    assert [row["attempts"] for row in status] == ["1", "2"] * 2
+    assert [row["error"] for row in status] == ["", "ZeroDivisionError: oops"] * 2
+    assert "line 16, in choose" in report.cells[1]["detail"]
+    assert [row["status"] for row in rows(here / "raises" / "summary.csv")] == ["complete", "failed"] * 2
+    assert "ZeroDivisionError: oops" in (here / "raises" / "report.html").read_text()
+    # Failures are never taken for done.
+    begun: list[str] = []
+    execute(
+        failing(here, "Raises"),
+        here / "raises",
+        resume=True,
+        on_event=lambda cell, event: begun.append(cell.label) if event["event"] == "end" else None,
+    )
+    assert begun == ["lab.py:Raises"] * 2
+
+
+def test_a_fluid_cell_that_kills_its_worker_costs_itself_only(here: Path) -> None:
+    (here / "hold").unlink()
+    sweep_ = start(here, failing(here, "Dies"), "--jobs", "2", "--out", "dies")
+    _, errors = sweep_.communicate()
+    assert sweep_.returncode == 3
+    status = rows(here / "dies" / "status.csv")
+    assert [row["state"] for row in status] == ["complete", "failed"] * 2
+    assert {row["error"] for row in status if row["state"] == "failed"} == {
+        "its process was ended by SIGKILL (killed, or out of memory)"
+    }
+    assert "last words" in errors
+    assert errors.endswith("2 of 4 cells failed; what they recorded is kept in dies\n")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "limit", "error"),
+    [
+        ("Forgets", "cell_time_limit: 3s\n", "killed, as it took longer than the time limit of 3 s"),
+        ("Hoards", "cell_memory_limit: 800MB\n", "MB, more than the memory limit of 800 MB"),
+    ],
+)
+def test_a_cell_beyond_a_limit_is_killed(here: Path, scheduler: str, limit: str, error: str) -> None:
+    path = Path(failing(here, scheduler, limit))
+    path.write_text(path.read_text().replace('"4:1": {topology.agg_oversubscription: 2}', ""))
+    report = execute(path, here / scheduler, jobs=2)
+    assert [cell["status"] for cell in report.cells] == ["complete", "failed"]
+    assert error in report.cells[1]["error"]
+
+
+def test_resume_refuses_other_code_unless_allowed(here: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(here / "whole", out)
+    path = next(out.glob("cells/*/cell.json"))
     path.write_text(path.read_text().replace(results.code_digest(), "0123456789ab" + 52 * "0"))
     with pytest.raises(InputError, match=f"code 0123456789ab, this is code {results.code_digest()[:12]}"):
-        execute(four_cells(), tmp_path / "out", resume=True)
-
-
-def test_a_new_run_does_not_wipe_the_complete_cells_of_an_unfinished_one(
-    tmp_path: Path, undisturbed: sweep.RunReport
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(undisturbed.out, out)
-    manifest = json.loads((out / "run.json").read_text())
-    (out / "run.json").write_text(json.dumps({**manifest, "status": "running"}))
-    with pytest.raises(InputError, match="4 complete cells; --resume goes on with it"):
-        execute(small("rr"), out)
-    (out / "run.json").write_text(json.dumps(manifest))
-    report = execute(small("rr"), out)  # a finished run is replaced
-    assert [cell.name for cell in (report.out / "cells").iterdir()] == ["fluid_rr_s1"]
-
-
-def test_two_runs_cannot_share_a_directory(tmp_path: Path) -> None:
-    with (
-        sweep.locked(tmp_path),
-        pytest.raises(InputError, match="another netkv-cosim is writing here"),
-        sweep.locked(tmp_path),
-    ):
-        pytest.fail("both hold it")
-
-
-def test_a_run_without_out_is_found_again_by_its_configuration(tmp_path: Path) -> None:
-    scenario = small("rr")
-    new = sweep.find_directory(scenario, tmp_path, resume=False)
-    assert new.parent == tmp_path / "rag"
-    with pytest.raises(InputError, match="nothing to resume"):
-        sweep.find_directory(scenario, tmp_path, resume=True)
-    new.mkdir(parents=True)
-    (new / "run.json").write_text("{}")
-    assert sweep.find_directory(scenario, tmp_path, resume=True) == new
-    with pytest.raises(InputError, match=f"the newest run there is {new.name}"):
-        sweep.find_directory(small("ca"), tmp_path, resume=True)
-
-
-# --- Order, stopping --------------------------------------------------------------------------------------------------
-
-
-def test_the_longest_cells_start_first(tmp_path: Path) -> None:
-    short, long = small("rr", requests=4), small("rr", requests=12)
-    cells = [*sweep.plan(short, tmp_path / "a"), *sweep.plan(long, tmp_path / "b")]
-    sweep.prepare(cells, resume=False, code="")
-    started: list[int] = []
-
-    def note(cell: sweep.Cell, event: Mapping[str, Any]) -> None:
-        if event["event"] == "start":
-            started.append(cell.scenario.requests)
-
-    outcomes = sweep.run_cells(cells, 1, note)
-    assert started == [12, 4]
-    assert [outcome.status for outcome in outcomes] == ["complete", "complete"]
-    assert all(outcome.peak_memory_bytes >= 0 and outcome.wall_s > 0 for outcome in outcomes)
-
-
-def test_sigint_stops_running_cells_and_starts_no_more(
-    tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAB_SLEEP_S", "1")
-    cells = sweep.plan(small(f"{lab}:Slow", seeds=3), tmp_path)
-    sweep.prepare(cells, resume=False, code="")
-    pressed: list[float] = []
-
-    def press_when_it_moves() -> None:
-        while not any("progress" in events for events in seen.values()):
-            time.sleep(0.01)
-        pressed.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    seen: dict[int, set[str]] = {cell.seed: set() for cell in cells}
-    before = signal.getsignal(signal.SIGINT)
-    presser = threading.Thread(target=press_when_it_moves)
-    presser.start()
-    outcomes = sweep.run_cells(cells, 2, lambda cell, event: seen[cell.seed].add(event["event"]))
-    presser.join()
-    # A second is the promise; the bound leaves room for a busy machine.
-    assert time.monotonic() - pressed[0] < 3
-    assert {outcome.status for outcome in outcomes} <= {"interrupted", "pending"}
-    assert "interrupted" in {outcome.status for outcome in outcomes}
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_cell_dies_with_its_parent(tmp_path: Path, lab: Path) -> None:
-    cells = sweep.plan(small(f"{lab}:Slow"), tmp_path)
-    sweep.prepare(cells, resume=False, code="")
-    start_and_wait = (
-        "import subprocess, sys, os\n"
-        f"child = subprocess.Popen([sys.executable, '-m', 'harness', 'cell', {str(cells[0].directory)!r}, "
-        "'--parent', str(os.getpid())])\n"
-        "print(child.pid, flush=True)\n"
-        "child.wait()\n"
-    )
-    environment = {**os.environ, "LAB_SLEEP_S": "60"}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", start_and_wait], stdout=subprocess.PIPE, text=True, env=environment, cwd=PROJECT
-    )
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    time.sleep(1)  # let it begin; if it has not, it finds its parent gone
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while _alive(child):
-        assert time.monotonic() < deadline, "the cell outlived its parent"
-        time.sleep(0.02)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-# --- A full disk ------------------------------------------------------------------------------------------------------
-
-
-def test_a_disk_that_is_full_when_the_tables_are_merged_keeps_the_cells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, scenario = tmp_path / "out", small("rr")
-    replace = Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        if target == out / "requests.parquet":
-            raise OSError(28, os.strerror(28))
-        return replace(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(results.DiskFailure, match=r"requests\.parquet: No space left on device"):
-            execute(scenario, out)
-    assert sweep.read_status(next((out / "cells").iterdir()))["status"] == "complete"
-    report = execute(scenario, out, resume=True)
+        execute("s.yaml", out, resume=True)
+    done = stamps(out)
+    report = execute("s.yaml", out, resume=True, allow_mixed_code=True)
     assert report.status == "complete"
-    assert set(TABLES) <= {path.name for path in out.iterdir()}
+    assert stamps(out) == done
+    codes = json.loads((out / "run.json").read_text())["code_sha256_of_cells"]
+    assert codes == ["0123456789ab" + 52 * "0", results.code_digest()]
 
 
-def test_a_cell_that_meets_a_full_disk_says_so_and_stops_the_others(tmp_path: Path) -> None:
-    cells = sweep.plan(small("rr", "ca", seeds=2), tmp_path)
-    sweep.prepare(cells, resume=False, code="")
-    shutil.rmtree(cells[0].directory / "flows.parquet", ignore_errors=True)
-    program = (
-        "import errno, os, sys\n"
-        "from pathlib import Path\n"
-        "from harness import cli\n"
-        "replace = Path.replace\n"
-        "def full(self, target):\n"
-        "    if target.name == 'flows.parquet':\n"
-        "        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
-        "    return replace(self, target)\n"
-        "Path.replace = full\n"
-        f"sys.exit(cli.main(['cell', {str(cells[0].directory)!r}]))\n"
+def test_an_input_that_only_a_cell_finds_wrong_stops_the_sweep(here: Path) -> None:
+    """A plug-in's own InputError, at run time, is the user's mistake: no second attempt, and no other cell."""
+    write(
+        here,
+        "from harness.errors import InputError\n\n"
+        "class Refuses:\n"
+        "    def choose(self, request, view, oracle):\n"
+        "        raise InputError('the moon is full', key='moon')\n",
+        "refuses.py",
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT)
-    assert done.returncode == 3
-    event = json.loads(done.stdout.splitlines()[-1])
-    assert event["event"] == "disk-error"
-    assert "flows.parquet: No space left on device" in event["disk_error"]
-    assert sorted(path.name for path in cells[0].directory.iterdir()) == ["cell.json", "requests.parquet"]
+    text = SWEEP.replace("lab.py:Gate", "refuses.py:Refuses").replace("[rr, ", "[")
+    with pytest.raises(InputError, match="moon: the moon is full"):
+        execute(write(here, text, "refuses.yaml"), here / "refuses")
+    states = [row["state"] for row in rows(here / "refuses" / "status.csv")]
+    assert states == ["input-error", "pending", "pending", "pending"]
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_packet_level_sweep_prints_its_cost_a_table_and_its_files(tmp_path: Path) -> None:
+    text = (
+        "name: small\nscenario: rag\nset: {requests: 2, background: none, workload.input_mean: 200, schedulers: [rr]}\n"
+        "axes: [{name: rate, key: workload.rate_scale, values: [1, 2]}]\nseeds: 1\n"
+    )
+    write(tmp_path, text)
+    done = start(tmp_path, "s.yaml", "--backend", "both", "--jobs", "2")
+    output, errors = done.communicate()
+    assert (done.returncode, errors) == (0, "")
+    assert "expected, packet: 2 cells, " in output
+    assert "expected, fluid: 2 cells, " in output
+    lines = [line.split() for line in output.splitlines()]
+    assert [words[:2] for words in lines if words[:1] in (["1"], ["2"])] == [
+        ["1", "packet"],
+        ["1", "fluid"],
+        ["2", "packet"],
+        ["2", "fluid"],
+    ]
+    (out,) = (tmp_path / "results" / "small").iterdir()
+    assert f"  results/small/{out.name}/summary.csv" in output
+    cells = json.loads((out / "run.json").read_text())["cells"]
+    assert [cell["backend"] for cell in cells] == ["packet", "fluid"] * 2
+    again = start(tmp_path, "s.yaml", "--backend", "both", "--jobs", "2", "--resume")
+    output, errors = again.communicate()
+    assert (again.returncode, errors) == (0, "")
+    assert "4 of 4 cells are complete already" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("laod",), "unknown sweep 'laod'; did you mean 'load'?"),
+        (("load", "--set", "requets=5"), "--set requets=5: requets: unknown key 'requets'; did you mean 'requests'?"),
+        (("load", "--resume"), "nothing to resume with config "),
+        (("load", "--dask", "tcp://127.0.0.1:9", "--jobs", "2"), "--jobs: given beside --dask"),
+        (("load", "--print-job-script"), "load.yaml: cluster: is required and missing"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = start(tmp_path, *arguments)
+    output, errors = done.communicate()
+    assert (done.returncode, output, errors.count("\n")) == (2, "", 1)
+    assert message in errors

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ _Item = TypeVar("_Item")
 
 class NoBackground:
     """No traffic but KV caches."""
+
+    taken_share: ClassVar[Mapping[int, float]] = {}
 
     def flows(self) -> Iterator[tuple[int, KVFlow]]:
         """Nothing."""
@@ -56,6 +58,8 @@ class PoissonBackground:
     ------
     InputError : a share out of range, a tier without links or pairs, or shares that no traffic can produce.
     """
+
+    taken_share: ClassVar[Mapping[int, float]] = {}
 
     def __init__(
         self,
@@ -139,18 +143,24 @@ def _peers_by_tier(cluster: Cluster) -> tuple[_Peers, ...]:
     return tuple(tuple((a, tuple(bs)) for a, bs in by_source.items()) for by_source in peers)
 
 
+def check_tiers(share: Mapping[int, float], cluster: Cluster) -> None:
+    """Raise InputError for a share of a tier that does not exist or, unless it is 0, has no links."""
+    has = sorted({link.tier for link in cluster.topology.links} & {1, 2, 3})
+    for tier, s in share.items():
+        if tier not in (1, 2, 3):
+            raise InputError(f"tier {tier} given; allowed: 1 (host links), 2, 3", key="background.share")
+        if s and tier not in has:
+            raise InputError(f"{s} given; the topology has links of tiers {has} only", key=f"background.share.{tier}")
+
+
 def _offered_bps(share: dict[int, float], cluster: Cluster) -> tuple[float, ...]:
+    check_tiers(share, cluster)
     capacity_bps = [0] * N_TIERS
     for link in cluster.topology.links:
         capacity_bps[link.tier] += 2 * link.rate_bps
     for tier, s in share.items():
-        if tier not in (1, 2, 3):
-            raise InputError(f"tier {tier} given; allowed: 1 (host links), 2, 3", key="background.share")
         if not 0 <= s < 1:
             raise InputError(f"{s} given; a share in [0, 1)", key=f"background.share.{tier}")
-        if s and not capacity_bps[tier]:
-            has = [t for t in (1, 2, 3) if capacity_bps[t]]
-            raise InputError(f"{s} given; the topology has links of tiers {has} only", key=f"background.share.{tier}")
     offered_bps = [0.0] * N_TIERS
     for tier in (3, 2, 1):
         passing_bps = sum(offered_bps[tier + 1 :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.fluid.dcqcn import MaxMinDcqcn
 from harness.fluid.maxmin import MaxMin, MaxMinAggregate, MaxMinGoodput
 from harness.fluid.model import FluidModel
 from harness.fluid.tier import Tier
@@ -10,5 +11,6 @@ MODELS: dict[str, type[FluidModel]] = {
     "maxmin": MaxMin,
     "maxmin-goodput": MaxMinGoodput,
     "maxmin-aggregate": MaxMinAggregate,
+    "maxmin-dcqcn": MaxMinDcqcn,
     "tier": Tier,
 }

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from harness.fluid.model import Flow, FluidModel
 from harness.fluid.pools import make_pools
 from harness.fluid.waterfill import Band
-from harness.network_settings import NetworkSettings
-from harness.types import TRAFFIC_CLASSES, Int64Array, Progress, Topology
+from harness.types import TRAFFIC_CLASSES, Int64Array
 
 
 class MaxMin(FluidModel):
@@ -20,19 +17,12 @@ class MaxMin(FluidModel):
     shares with it. Leaves out headers, ACKs, CNPs, and whatever congestion control does on its way to the fair share.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        settings: NetworkSettings,
-        *,
-        seed: int,
-        on_heartbeat: Callable[[Progress], None] | None = None,
-    ) -> None:
-        super().__init__(topology, settings, seed=seed, on_heartbeat=on_heartbeat)
+    def _set_up(self) -> None:
         self._capacity_bps = [float("inf"), *self._link_capacities_bps()]
-        control = Band(self._capacity_bps)
+        self._free_links: list[int] = []
+        control: Band[Flow] = Band(self._capacity_bps)
         kv = Band(self._capacity_bps, above=control)
-        shared = settings.switch.background_priority == "data"
+        shared = self._settings.switch.background_priority == "data"
         background = kv if shared else Band(self._capacity_bps, above=kv)
         self._band_of_class = (control, kv, background)
         self._bands = (control, kv) if shared else (control, kv, background)
@@ -44,6 +34,15 @@ class MaxMin(FluidModel):
     def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(port + 1 for port in path)
 
+    def _own_link(self, capacity_bps: float) -> int:
+        """A further link for one flow, to be put into `_free_links` when the flow leaves."""
+        if not self._free_links:
+            self._free_links.append(len(self._capacity_bps))
+            self._capacity_bps.append(0.0)
+        link = self._free_links.pop()
+        self._capacity_bps[link] = float(capacity_bps)
+        return link
+
     def _attach(self, flow: Flow) -> None:
         self._band_of_class[flow.class_index].add(flow)
 
@@ -52,9 +51,7 @@ class MaxMin(FluidModel):
 
     def _reallocate(self) -> None:
         for band in self._bands:
-            for flow, old_bps in band.solve():
-                assert isinstance(flow, Flow)
-                self._rate_changed(flow, old_bps)
+            self._rates_changed(band.solve())
 
     def _alone_bps(self, path: tuple[int, ...]) -> float:
         return min(self._topology.links[port >> 1].rate_bps for port in path)
@@ -80,22 +77,15 @@ class MaxMinAggregate(MaxMin):
 
     def _link_capacities_bps(self) -> list[float]:
         self._pools = make_pools(self._topology)
-        self._free_limits: list[int] = []
         return [float(rate_bps) for rate_bps in self._pools.rate_bps]
 
     def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
         """The pools, and a link of the flow's own that limits it."""
-        if self._free_limits:
-            limit = self._free_limits.pop()
-        else:
-            limit = len(self._capacity_bps)
-            self._capacity_bps.append(0.0)
-        self._capacity_bps[limit] = self._alone_bps(path)
-        return (*(self._pools.of_port[port] + 1 for port in path), limit)
+        return (*(self._pools.of_port[port] + 1 for port in path), self._own_link(self._alone_bps(path)))
 
     def _detach(self, flow: Flow) -> None:
         super()._detach(flow)
-        self._free_limits.append(flow.links[-1])
+        self._free_links.append(flow.links[-1])
 
     def _spread(self, tx_bytes: Int64Array) -> Int64Array:
         pools = self._pools

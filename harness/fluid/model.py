@@ -8,7 +8,7 @@ queues, congestion control, PFC, ACKs, loss.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import ClassVar
@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.errors import InputError, Interrupted
+from harness.fluid.drains import PS_PER_S, Drains
 from harness.fluid.waterfill import Demand
 from harness.network_settings import NetworkSettings
 from harness.routing import Router, queue_pair_flows
@@ -32,7 +33,6 @@ from harness.types import (
     Topology,
 )
 
-PS_PER_S = 10**12
 HEARTBEAT_S = 0.1
 
 
@@ -43,6 +43,7 @@ class Flow(Demand):
     ----------
     queue_pair, record : what it carries, and the row of its record.
     links : what it crosses, as the allocation numbers it. path : the ports that it leaves through.
+    slot : where `Drains` has it.
     wire_bytes : what has to drain, and what link counters count.
     delay_ps : propagation along the path.
     """
@@ -50,13 +51,11 @@ class Flow(Demand):
     __slots__ = (
         "class_index",
         "delay_ps",
-        "left_bits",
         "path",
         "queue_pair",
         "record",
-        "since_ps",
+        "slot",
         "transfer",
-        "version",
         "wire_bytes",
     )
 
@@ -68,9 +67,9 @@ class Flow(Demand):
         *,
         links: tuple[int, ...],
         path: tuple[int, ...],
+        slot: int,
         wire_bytes: int,
         delay_ps: int,
-        now_ps: int,
     ) -> None:
         super().__init__(links)
         self.queue_pair = queue_pair
@@ -78,16 +77,9 @@ class Flow(Demand):
         self.record = record
         self.transfer = transfer
         self.path = path
+        self.slot = slot
         self.wire_bytes = wire_bytes
         self.delay_ps = delay_ps
-        self.left_bits = 8.0 * wire_bytes
-        self.since_ps = now_ps  #: the moment that `left_bits` belongs to
-        self.version = 0  #: counts rates: an end that was foreseen at an earlier rate is void
-
-    def sent(self, total_bytes: int, now_ps: int) -> int:
-        """The part of `total_bytes` that has drained by now, to the nearest byte."""
-        left_bits = max(0.0, self.left_bits - self.rate_bps * (now_ps - self.since_ps) / PS_PER_S)
-        return round(total_bytes * (8 * self.wire_bytes - left_bits) / (8 * self.wire_bytes))
 
 
 class Transfer:
@@ -103,7 +95,8 @@ class Transfer:
 class FluidModel(ABC):
     """A `NetworkModel` without packets: subclasses say how flows share links.
 
-    Equal-time events run in the order in which they were scheduled; rates follow once all events of a time have run.
+    At one time the flows that have drained leave first, by slot (see drains.py); then actions run in the order in which
+    they were scheduled; and when nothing more happens at that time, rates follow.
 
     Parameters
     ----------
@@ -144,31 +137,35 @@ class FluidModel(ABC):
         self._settings = settings
         self._router = Router(topology, seed=seed, seed_per_switch=settings.load_balancing.seed_per_switch)
         self._on_heartbeat = on_heartbeat
-        self._events: list[tuple[int, int, Callable[[], None] | Flow, int]] = []
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._scheduled = 0
         self._processed = 0
-        self._draining: dict[Flow, None] = {}
+        self._draining: dict[int, Flow] = {}  # by slot, in order of start
+        self._drains = Drains()
         self._drained_bytes: list[list[int]] = [[0] * topology.n_ports for _ in TRAFFIC_CLASSES]
         self._queue_pairs: list[QueuePairFlow] = []
         self._start_ps: list[int] = []
         self._end_ps: list[int] = []
         self._ideal_fct_ps: list[int] = []
+        self._set_up()
 
     # --- NetworkModel -------------------------------------------------------------------------------------------------
 
     def schedule(self, at_ps: int, action: Callable[[], None]) -> None:
         """Run `action` at `at_ps` >= now; actions for the same time run in the order in which they were scheduled."""
-        self._push(at_ps, action, -1)
+        assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
+        heappush(self._events, (at_ps, self._scheduled, action))
+        self._scheduled += 1
 
     def start(self, flow: KVFlow, at_ps: int, done: Callable[[], None] | None = None) -> None:
         """Start `flow` at `at_ps` >= now; `done` runs when its last byte has arrived, at once if it has none."""
-        self._push(at_ps, lambda: self._begin(flow, done), -1)
+        self.schedule(at_ps, lambda: self._begin(flow, done))
 
     def sample(self, reset_peaks: bool = False) -> NetworkSample:  # noqa: ARG002 (there are no queues, so no peaks)
         """The link counters now; `marks`, `paused_ps` and `queue_max_bytes` are 0."""
         tx_bytes = np.array(self._drained_bytes, dtype=np.int64).T.copy()
-        for flow in self._draining:
-            sent = flow.sent(flow.wire_bytes, self.now_ps)
+        for flow in self._draining.values():
+            sent = self._sent(flow, flow.wire_bytes)
             for port in flow.path:
                 tx_bytes[port, flow.class_index] += sent
         none = np.zeros(self._topology.n_ports, dtype=np.int64)
@@ -194,8 +191,8 @@ class FluidModel(ABC):
         """What was recorded until now, also after `run` has raised."""
         size_bytes = _int64([flow.size_bytes for flow in self._queue_pairs])
         drained_bytes = size_bytes.copy()
-        for flow in self._draining:
-            drained_bytes[flow.record] = flow.sent(flow.queue_pair.size_bytes, self.now_ps)
+        for flow in self._draining.values():
+            drained_bytes[flow.record] = self._sent(flow, flow.queue_pair.size_bytes)
         none = np.zeros(len(size_bytes), dtype=np.int64)
         flows = FlowTable(
             transfer_id=_int64([flow.transfer_id for flow in self._queue_pairs]),
@@ -220,6 +217,10 @@ class FluidModel(ABC):
     # --- What a model decides -----------------------------------------------------------------------------------------
 
     @abstractmethod
+    def _set_up(self) -> None:
+        """Prepare the allocation on `_topology` with `_settings`."""
+
+    @abstractmethod
     def _attach(self, flow: Flow) -> None:
         """`flow` starts now. `_reallocate` follows before time moves on."""
 
@@ -229,7 +230,7 @@ class FluidModel(ABC):
 
     @abstractmethod
     def _reallocate(self) -> None:
-        """Call `_rate_changed` for every flow whose rate is another one from now on."""
+        """Call `_rates_changed` with the flows whose rates are other ones from now on."""
 
     @abstractmethod
     def _alone_bps(self, path: tuple[int, ...]) -> float:
@@ -253,28 +254,22 @@ class FluidModel(ABC):
 
     # --- The life of a flow -------------------------------------------------------------------------------------------
 
-    def _push(self, at_ps: int, what: Callable[[], None] | Flow, version: int) -> None:
-        assert at_ps >= self.now_ps, f"an event in the past: {at_ps} ps, now {self.now_ps} ps"
-        heappush(self._events, (at_ps, self._scheduled, what, version))
-        self._scheduled += 1
-
     def _process_events(self) -> None:
         events = self._events
         next_heartbeat_s = perf_counter() + HEARTBEAT_S
         while True:
-            if not events or events[0][0] > self.now_ps:
+            end = self._drains.next_end()
+            if (not events or events[0][0] > self.now_ps) and (end is None or end[0] > self.now_ps):
                 self._reallocate()
-                if not events:
-                    return
-            at_ps, _, what, version = heappop(events)
-            if not isinstance(what, Flow):
-                self.now_ps = at_ps
-                what()
-            elif what.version == version:
-                self.now_ps = at_ps
-                self._drain(what)
+                end = self._drains.next_end()
+            if end is not None and (not events or end[0] <= events[0][0]):
+                self.now_ps, slot = end
+                self._drain(self._draining[slot])
+            elif events:
+                self.now_ps, _, action = heappop(events)
+                action()
             else:
-                continue
+                return
             self._processed += 1
             if self._on_heartbeat is not None and not self._processed & 63 and perf_counter() >= next_heartbeat_s:
                 self._on_heartbeat(Progress(self.now_ps, 0, 0))
@@ -294,28 +289,32 @@ class FluidModel(ABC):
                 transfer,
                 links=self._links(path),
                 path=path,
+                slot=self._drains.add(8.0 * wire_bytes, self.now_ps),
                 wire_bytes=wire_bytes,
                 delay_ps=sum(self._topology.links[port >> 1].delay_ps for port in path),
-                now_ps=self.now_ps,
             )
             self._queue_pairs.append(queue_pair)
             self._start_ps.append(self.now_ps)
             self._end_ps.append(-1)
             self._ideal_fct_ps.append(_duration_ps(8 * wire_bytes, self._alone_bps(path)) + flow.delay_ps)
-            self._draining[flow] = None
+            self._draining[flow.slot] = flow
             self._attach(flow)
 
-    def _rate_changed(self, flow: Flow, old_bps: float) -> None:
-        """`flow.rate_bps` is new: foresee the flow's end anew."""
-        flow.left_bits = max(0.0, flow.left_bits - old_bps * (self.now_ps - flow.since_ps) / PS_PER_S)
-        flow.since_ps = self.now_ps
-        flow.version += 1
-        if flow.rate_bps > 0.0:
-            self._push(self.now_ps + _duration_ps(flow.left_bits, flow.rate_bps), flow, flow.version)
+    def _rates_changed(self, flows: Sequence[Flow]) -> None:
+        """The rates of `flows` are new: foresee their ends anew."""
+        if not flows:
+            return
+        slots, rates_bps = [flow.slot for flow in flows], [flow.rate_bps for flow in flows]
+        self._drains.set_rates(slots, rates_bps, self.now_ps)
+
+    def _sent(self, flow: Flow, total_bytes: int) -> int:
+        """The part of `total_bytes` that has drained by now, to the nearest byte."""
+        left_bits = self._drains.left_bits(flow.slot, self.now_ps)
+        return round(total_bytes * (8 * flow.wire_bytes - left_bits) / (8 * flow.wire_bytes))
 
     def _drain(self, flow: Flow) -> None:
-        del self._draining[flow]
-        flow.version += 1
+        del self._draining[flow.slot]
+        self._drains.remove(flow.slot)
         drained_bytes = self._drained_bytes[flow.class_index]
         for port in flow.path:
             drained_bytes[port] += flow.wire_bytes

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from harness.fluid.model import Flow, FluidModel
 from harness.fluid.pools import make_pools
-from harness.network_settings import NetworkSettings
 from harness.routing import queue_pair_flows
-from harness.types import N_TIERS, TRAFFIC_CLASSES, KVFlow, Progress, QueuePairFlow, Topology
+from harness.types import N_TIERS, TRAFFIC_CLASSES, KVFlow, QueuePairFlow
 
 KV = TRAFFIC_CLASSES.index("kv")
 
@@ -30,18 +27,10 @@ class Tier(FluidModel):
 
     LOAD_BALANCING = (*FluidModel.LOAD_BALANCING, "spray")
 
-    def __init__(
-        self,
-        topology: Topology,
-        settings: NetworkSettings,
-        *,
-        seed: int,
-        on_heartbeat: Callable[[Progress], None] | None = None,
-    ) -> None:
-        super().__init__(topology, settings, seed=seed, on_heartbeat=on_heartbeat)
-        self._pools = make_pools(topology)
+    def _set_up(self) -> None:
+        self._pools = make_pools(self._topology)
         ports_of_tier = [0] * N_TIERS
-        for link in topology.links:
+        for link in self._topology.links:
             ports_of_tier[link.tier] += 2
         self._ports_of_tier = ports_of_tier
         self._inflight: dict[tuple[int, int, int], int] = {}
@@ -74,8 +63,7 @@ class Tier(FluidModel):
             del self._other[flow]
 
     def _reallocate(self) -> None:
-        for flow in self._started:
-            self._rate_changed(flow, 0.0)
+        self._rates_changed(self._started)
         self._started.clear()
 
     def _tier(self, flow: Flow) -> int:

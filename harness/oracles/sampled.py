@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,12 @@ from harness.units import DurationPs, PositiveDurationPs
 MAX_CONGESTION = 0.99
 
 _KV = TRAFFIC_CLASSES.index("kv")
+
+
+def tier_map(cluster: Cluster) -> Callable[[int, int], int]:
+    """From a prefill and a decode instance to their tier."""
+    tiers = {p: {d: cluster.tier(p, d) for d in cluster.decode} for p in cluster.prefill}
+    return lambda prefill, decode: tiers[prefill][decode]
 
 
 class SampledOracle:
@@ -61,8 +68,7 @@ class SampledOracle:
         self._last_ps = 0
         self._last_bytes: Int64Array = np.zeros(2 * len(links), dtype=np.int64)
 
-        tier_map = {p: {d: cluster.tier(p, d) for d in cluster.decode} for p in cluster.prefill}
-        self._tier_map = lambda prefill, decode: tier_map[prefill][decode]
+        self._tier_map = tier_map(cluster)
         self._tiers = tiers
         self._class_separation = class_separation
         self._visible = self._snapshot(0, (0.0,) * N_TIERS)

@@ -58,8 +58,21 @@ class TestClosedForms:
             band.add(flow)
         band.solve()
         band.remove(second)
-        assert [(flow, old) for flow, old in band.solve()] == [(long, 2.0), (first, 8.0)]
+        assert band.solve() == [long, first]
         assert (long.rate_bps, first.rate_bps) == (4.0, 6.0)
+
+    def test_a_wider_link_gives_its_flow_more_and_another_bottleneck(self) -> None:
+        capacity = [INF, 10.0, 2.0]
+        band: Band[Demand] = Band(capacity)
+        limited, other = Demand((1, 2)), Demand((1,))
+        band.add(limited)
+        band.add(other)
+        assert band.solve() == band.moved == [limited, other]
+        capacity[2] = 7.0
+        band.widen(2)
+        assert band.solve() == [limited, other]
+        assert (limited.rate_bps, other.rate_bps) == (5.0, 5.0)
+        assert band.moved == [limited]
 
     def test_lower_bands_share_what_is_left(self) -> None:
         capacity = [INF, 10.0, 10.0]
@@ -132,8 +145,12 @@ def lexicographic_maxmin(capacity: list[float], paths: list[tuple[int, ...]]) ->
 @settings(max_examples=40, deadline=None)
 @given(networks())
 def test_equals_the_linear_program(network: tuple[list[float], list[tuple[int, ...]]]) -> None:
-    # 1e-5: the program's own feasibility tolerance is 1e-7, and its levels build on one another.
-    assert solved(*network) == pytest.approx(lexicographic_maxmin(*network), abs=1e-5)
+    expected = lexicographic_maxmin(*network)
+    for small in (200, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(waterfill, "SMALL", small)
+            # 1e-5: the program's own feasibility tolerance is 1e-7, and its levels build on one another.
+            assert solved(*network) == pytest.approx(expected, abs=1e-5)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,0 +1,103 @@
+"""Table V: NetKV's gains in the paper's fluid model and on packets, and the gap between the two.
+
+The packet side is the whole model: background flows, sampled oracle, the profile's DCQCN and PFC. The fluid side is the
+paper's simulator as calibration/experiment.py names it. The paper reports 4-6 points (arXiv 2606.03910, Table V); its
+cells are not public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from calibration import figures
+from calibration.experiment import (
+    BASELINES,
+    GAP_COLUMNS,
+    SEED_COLUMNS,
+    Group,
+    Options,
+    Report,
+    Runner,
+    Variant,
+    gap_of,
+    markdown,
+    paper_fluid,
+    recorded,
+    report,
+    scenario_of,
+    seed_rows,
+)
+from harness import results
+
+COLUMNS = ("workload", "load", "profile", "baseline", *GAP_COLUMNS)
+_KEY = ("workload", "load", "profile")
+
+
+def groups(options: Options) -> list[Group]:
+    """A fluid and a packet variant per workload, load [%] and profile.
+
+    Raises
+    ------
+    InputError : a mistake in the overrides.
+    """
+    found = []
+    for workload in options.workloads:
+        for load_pct in options.loads_pct:
+            reference = scenario_of(options, workload, load_pct).network
+            for profile in options.profiles:
+                scenario = scenario_of(options, workload, load_pct, profile)
+                packet = Variant(profile, scenario, "packet")
+                found.append(Group((workload, load_pct, profile), (paper_fluid(scenario, reference), packet)))
+    return found
+
+
+def run_table5(runner: Runner) -> Report:
+    """Run what is not in the store yet, and write table5.csv, table5.md, gains.csv and the figure after every round.
+
+    Raises
+    ------
+    InputError : before any simulation, but for what only a cell itself can find out.
+    DiskFailure : the disk is full or broken.
+    Interrupted : the user stopped it; what is complete is written.
+    """
+    all_groups = groups(runner.options)
+    rows: list[dict[str, Any]] = []
+    with recorded(runner, "table5") as manifest:
+
+        def write(taken: Mapping[Group, Sequence[int]]) -> None:
+            rows[:] = table(runner, taken)
+            seeds = [
+                dict(zip(_KEY, group.key, strict=True)) | row
+                for group in all_groups
+                for row in seed_rows(runner, group, taken[group])
+            ]
+            manifest["seeds"] = {" ".join(map(str, group.key)): list(taken[group]) for group in all_groups}
+            out = runner.options.out
+            results.write_csv(out / "table5.csv", COLUMNS, rows)
+            results.write_csv(out / "gains.csv", (*_KEY, *SEED_COLUMNS), seeds)
+            results.write_text(out / "table5.md", markdown(COLUMNS, rows))
+            results.make_directory(out / "figures")
+            results.write_bytes(out / "figures" / "gap.png", figures.gap(rows, gap_by_seed(runner, taken)))
+
+        runner.run_groups(all_groups, write)
+    return report(runner, manifest, COLUMNS, rows)
+
+
+def table(runner: Runner, taken: Mapping[Group, Sequence[int]]) -> list[dict[str, Any]]:
+    """The rows of table5.csv."""
+    rows = []
+    for group, seeds in taken.items():
+        fluid, packet = group.variants
+        for baseline in BASELINES:
+            gap = gap_of(runner.gains_pct(fluid, baseline, seeds), runner.gains_pct(packet, baseline, seeds))
+            rows.append(dict(zip(_KEY, group.key, strict=True)) | {"baseline": baseline} | asdict(gap))
+    return rows
+
+
+def gap_by_seed(runner: Runner, taken: Mapping[Group, Sequence[int]]) -> list[list[float]]:
+    """Per row of `table`, the gap of every seed [percentage points]."""
+    return [
+        list(runner.gap_pp(group, baseline, seeds).values()) for group, seeds in taken.items() for baseline in BASELINES
+    ]
