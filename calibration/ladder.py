@@ -3,7 +3,8 @@
 What a step adds depends on what was replaced before it, so two orders are run, which differ in the most coupled pair:
 DCQCN and background flows. Of the pairs with the background it interacts most, by 0.7 and 0.4 points of gain over `rr`
 and `cla-tuned`, hash collisions by 0.2 and 0.2, PFC by 0.05 and 0.04 (rag, 15 requests, seeds 1-3, roce-default). The
-deltas of an order sum to gain on packets less gain in the fluid model, that is to minus the gap.
+deltas of an order sum to gain on packets less gain in the fluid model, that is to minus the gap. What the fluid model
+itself owes to hash collisions stands apart, in rows of the order "inside-fluid": it is no part of the gap.
 """
 
 from __future__ import annotations
@@ -39,8 +40,13 @@ from harness.config import Scenario
 
 START = "fluid-paper"
 
+#: The paper's fluid model without hash collisions: the links of a tier are one.
+AGGREGATE = "aggregate"
+INSIDE_FLUID = "inside-fluid"
+
 #: What each step replaces.
 STEPS = {
+    AGGREGATE: "maxmin-aggregate: the paper's fluid model with a tier's links as one",
     START: f"the paper's fluid model: {PAPER_FLUID_MODEL}, constant background, perfect oracle",
     "collisions": "each link on its own, on the packet run's hashed paths",
     "headers": "frame headers and gaps take their time",
@@ -142,6 +148,11 @@ def groups(options: Options) -> dict[Group, dict[frozenset[str], Variant]]:
                 )
                 sets = dict.fromkeys(rung for order in orders().values() for rung in rungs(order))
                 by_set = {rung: variant(scenarios, rung) for rung in sorted(sets, key=len)}
+                if "collisions" in _HAS[PAPER_FLUID_MODEL]:
+                    known = constant_background(constant_oracle(scenarios.full))
+                    aggregate = paper_fluid(known, scenarios.reference.network, "maxmin-aggregate")
+                    full = by_set.popitem()
+                    by_set |= {frozenset({AGGREGATE}): aggregate, full[0]: full[1]}
                 found[Group((workload, load_pct, profile), tuple(by_set.values()))] = by_set
     return found
 
@@ -187,11 +198,14 @@ def table(
     """The rows of one group, by order, baseline and rung, over the seeds that every rung of every order has."""
     rows = []
     key = dict(zip(_KEY, group.key, strict=True))
-    for order, steps in orders().items():
+    ways = {order: ((START, *steps), rungs(steps)) for order, steps in orders().items()}
+    if frozenset({AGGREGATE}) in by_set:
+        ways[INSIDE_FLUID] = ((AGGREGATE, "collisions"), [frozenset({AGGREGATE}), frozenset()])
+    for order, (names, sets) in ways.items():
         for baseline in BASELINES:
             gains = dict(zip(by_set, runner.common_gains_pct(list(by_set.values()), baseline, seeds), strict=True))
-            climbed = climb([gains[rung] for rung in rungs(steps)])
-            for rung, (adds, step) in enumerate(zip((START, *steps), climbed, strict=True)):
+            climbed = climb([gains[rung] for rung in sets])
+            for rung, (adds, step) in enumerate(zip(names, climbed, strict=True)):
                 place = {"baseline": baseline, "order": order, "rung": rung, "adds": adds, "what": STEPS[adds]}
                 rows.append(key | place | step)
     return rows

@@ -280,7 +280,7 @@ class Supervisor:
         self._on_event(cell, {"event": "start"})
         peak, disk_error, excess = 0, "", ""
         assert child.stdout is not None
-        with child.stdout:
+        try:
             for line in self._lines(child.stdout):
                 if line:
                     event = json.loads(line)
@@ -291,8 +291,14 @@ class Supervisor:
                     _signal_group(child, signal.SIGKILL)
                 if self._must_stop is not None and self._must_stop():
                     self.stop()
-        code = child.wait()
-        del self._children[child.pid]
+            code = child.wait()
+        except BaseException:  # Ctrl-C, where it raises
+            _signal_group(child, signal.SIGKILL)
+            child.wait()
+            raise
+        finally:
+            child.stdout.close()
+            del self._children[child.pid]
         wall_s = time.monotonic() - begun
         if disk_error:
             outcome = Outcome("disk-error", disk_error, "", wall_s, peak, attempt)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calibration import experiment, validate
+    from harness.axes import Sweep
     from harness.cells import Cell
     from harness.scenario_run import RunReport
-    from harness.sweep import Sweep, SweepReport
+    from harness.sweep import SweepReport
     from harness.workers import Workers
 
 DONE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -290,9 +291,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from harness import cluster, sweep
+    from harness import axes, cluster, sweep
 
-    found = sweep.load_sweep(
+    found = axes.load_sweep(
         options.sweep,
         overrides=options.overrides,
         requests=options.requests,
@@ -308,7 +309,7 @@ def _sweep(options: argparse.Namespace) -> int:
         return DONE
     out = _out(found.name, found.digest(), options)
     console = _console(sys.stdout)
-    with _workers(options, found) as workers:
+    with _workers(options, found, console) as workers:
         display = _Display(console, max(1, workers.slots), is_brief=True)
         with _compiling(console):
             sweep.build_network_models(found)
@@ -333,7 +334,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _workers(options: argparse.Namespace, found: Sweep) -> Iterator[Workers]:
+def _workers(options: argparse.Namespace, found: Sweep, console: Console) -> Iterator[Workers]:
     from harness import cluster
     from harness.workers import LocalWorkers
 
@@ -343,12 +344,15 @@ def _workers(options: argparse.Namespace, found: Sweep) -> Iterator[Workers]:
     if options.jobs is not None:
         where = "--dask" if options.dask is not None else f"the cluster block of {found.source}"
         raise InputError(f"given beside {where}, whose workers decide how many cells run at a time", source="--jobs")
-    if options.dask is not None:
-        with cluster.dask_workers(options.dask) as workers:
-            yield workers
-        return
-    assert found.cluster is not None
-    with cluster.cluster_workers(found.cluster, found.name) as workers:
+    with ExitStack() as stack:
+        if options.dask is not None:
+            workers = stack.enter_context(cluster.dask_workers(options.dask))
+        else:
+            assert found.cluster is not None
+            workers = stack.enter_context(cluster.cluster_workers(found.cluster, found.name))
+        if not workers.slots:
+            console.print("waiting for the cluster's first worker")
+            workers.wait()
         yield workers
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -75,12 +74,25 @@ class DaskWorkers:
         behind one another while workers have nothing to do.
         """
         from joblib import Parallel, parallel_config
+        from joblib._dask import DaskDistributedBackend
 
-        slots = self.slots
-        with parallel_config(backend="dask", client=self.client, n_jobs=-1):
+        class Remote(DaskDistributedBackend):  # type: ignore[misc]
+            def effective_n_jobs(self, n_jobs: int) -> int:
+                # For a single one joblib runs everything in this process, which may be on a login node.
+                return max(2, int(super().effective_n_jobs(n_jobs)))
+
+        slots = max(1, self.slots)
+        with parallel_config(backend=Remote(client=self.client), n_jobs=-1):
             return Parallel(
-                return_as="generator_unordered", batch_size=1, pre_dispatch="all" if n > 2 * slots else max(1, slots)
+                return_as="generator_unordered", batch_size=1, pre_dispatch="all" if n > 2 * slots else slots
             )
+
+    @property
+    def loss_errors(self) -> tuple[type[BaseException], ...]:
+        """Of tasks that Dask gave up."""
+        from distributed import CancelledError, KilledWorker
+
+        return (CancelledError, KilledWorker)
 
     def losses(self) -> Mapping[str, str]:
         """Tasks that took down too many workers, or that no worker could read.
@@ -105,16 +117,16 @@ def dask_workers(address: str) -> Iterator[DaskWorkers]:
     """
     source = f"--dask {address}"
     try:
+        _hush()
         from distributed import Client
     except ImportError as error:
         raise InputError(_MISSING, source=source) from error
-    with _quiet():
-        try:
-            client = Client(address, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError) as error:
-            raise InputError(f"no Dask scheduler answers there within {_CONNECT_S} s", source=source) from error
-        with client:
-            yield DaskWorkers(client)
+    try:
+        client = Client(address, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise InputError(f"no Dask scheduler answers there within {_CONNECT_S} s", source=source) from error
+    with client:
+        yield DaskWorkers(client)
 
 
 @contextmanager
@@ -125,10 +137,10 @@ def cluster_workers(settings: ClusterSettings, name: str) -> Iterator[DaskWorker
     ------
     InputError : Dask is not installed.
     """
-    with _quiet(), _cluster(settings, name) as cluster:
+    with _cluster(settings, name) as cluster:
         from distributed import Client
 
-        cluster.scale(jobs=settings.jobs)
+        cluster.adapt(minimum_jobs=settings.jobs, maximum_jobs=settings.jobs)  # replaces those whose walltime is over
         with Client(cluster, set_as_default=False) as client:  # type: ignore[no-untyped-call]
             yield DaskWorkers(client, cluster.job_script())
 
@@ -140,12 +152,13 @@ def job_script(settings: ClusterSettings, name: str) -> str:
     ------
     InputError : Dask is not installed.
     """
-    with _quiet(), _cluster(settings, name) as cluster:
+    with _cluster(settings, name) as cluster:
         return str(cluster.job_script())
 
 
 def _cluster(settings: ClusterSettings, name: str) -> Any:
     try:
+        _hush()
         from dask_jobqueue.pbs import PBSCluster
         from dask_jobqueue.slurm import SLURMCluster
     except ImportError as error:
@@ -167,13 +180,8 @@ def _cluster(settings: ClusterSettings, name: str) -> Any:
     )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Dask's own words for what is told in ours, such as a scheduler that does not answer."""
-    log = logging.getLogger("distributed")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+def _hush() -> None:
+    """Keep Dask from telling in its words, also later on, what is told in ours: a scheduler that does not answer."""
+    import dask
+
+    dask.config.set(logging={"distributed": "critical", "distributed.client": "critical"})  # read by its first import

@@ -16,8 +16,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +49,9 @@ _MAX_LOSSES = 5
 #: Between two looks at, and two words of, running cells [s].
 _INTERVAL_S = 1.0
 
+#: Cells that have not ended, the longest first, that are looked at.
+_MOST_WATCHED = 100
+
 
 # --- Workers ----------------------------------------------------------------------------------------------------------
 
@@ -61,6 +65,10 @@ class Workers(Protocol):
 
     def parallel(self, n: int) -> Parallel:
         """What gives `n` cells to workers, and their outcomes back as they come."""
+
+    @property
+    def loss_errors(self) -> tuple[type[BaseException], ...]:
+        """What joblib raises when a worker was lost."""
 
     def losses(self) -> Mapping[str, str]:
         """Tasks whose outcomes will never come, though joblib waits for them, each with the reason.
@@ -90,8 +98,13 @@ class LocalWorkers:
         more = {"initializer": _join, "initargs": (os.getpid(),)} if jobs > 1 else {}
         return Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", max_nbytes=None, **more)
 
+    @property
+    def loss_errors(self) -> tuple[type[BaseException], ...]:
+        """Of loky, which then lets go of all workers."""
+        return (BrokenProcessPool,)
+
     def losses(self) -> Mapping[str, str]:
-        """None: loky says itself that it lost a worker."""
+        """None: joblib raises."""
         return {}
 
 
@@ -153,10 +166,9 @@ class _Reporter:
 def _work(task: _Task) -> Outcome:
     """Run one cell; what goes wrong is told, not raised."""
     cell, attempt = task.cell, task.attempt
-    found = read_status(cell.directory)
-    if found["status"] == "complete" or found.get("attempts") == attempt:  # by a worker that was lost before it told
-        known = ("status", "error", "detail", "wall_s", "peak_memory_bytes", "attempts")
-        return Outcome(*(found[name] for name in known))
+    found = _told(cell.directory)
+    if found is not None and (found.status == "complete" or found.attempts == attempt):
+        return found  # of a worker that was lost before it could say so
     if task.stop.exists():
         return Outcome("pending", "not started")
     if has_fallen(cell.directory):
@@ -181,6 +193,14 @@ def _work(task: _Task) -> Outcome:
         return Outcome("input-error", str(wrong), "", 0.0, 0, attempt)
     finally:
         reporter.close()
+
+
+def _told(directory: Path) -> Outcome | None:
+    """How a cell has ended, as its directory has it."""
+    found = read_status(directory)
+    if found["status"] == "pending":
+        return None
+    return Outcome(*(found[field.name] for field in fields(Outcome)))
 
 
 def _report(reporter: _Reporter, event: Mapping[str, Any]) -> None:
@@ -258,12 +278,16 @@ def run_on_workers(
                 if losses > _MAX_LOSSES:
                     raise RunFailure(f"workers were lost {losses} times without a cell being done: {loss}")
     except (KeyboardInterrupt, _Stopped):
-        results.write_text(stop, "", sync=False)
-    for i in order:
-        if i not in ended:
-            begun = has_fallen(cells[i].directory)
-            ended[i] = Outcome("interrupted", "stopped") if begun else Outcome("pending", "not started")
-    return [ended[i] for i in range(len(cells))]
+        with suppress(results.DiskFailure):  # a cell has met it before, and tells it
+            results.write_text(stop, "", sync=False)
+    return [ended.get(i) or _unended(cell.directory) for i, cell in enumerate(cells)]
+
+
+def _unended(directory: Path) -> Outcome:
+    """Of a cell that the sweep did not wait for."""
+    if has_fallen(directory):
+        return Outcome("interrupted", "stopped")
+    return _told(directory) or Outcome("pending", "not started")
 
 
 class _Stopped(Exception):
@@ -276,12 +300,14 @@ def _run_all(tasks: Mapping[int, _Task], workers: Workers, watch: _Watch, end: C
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # joblib warns of tasks that are given up, which is what is wanted then
-        found = workers.parallel(len(tasks))(delayed(_numbered)(i, task) for i, task in tasks.items())
+        with _unheard():
+            found = workers.parallel(len(tasks))(delayed(_numbered)(i, task) for i, task in tasks.items())
         try:
             for i, outcome in found:
                 end(i, outcome)
-        except BrokenProcessPool:
-            return "a worker process was killed"
+        except workers.loss_errors as error:
+            workers.losses()  # raises if there are no workers to go on with
+            return str(error).partition("\n")[0]
         except KeyboardInterrupt:
             if loss := watch.take_loss():
                 return loss
@@ -293,6 +319,17 @@ def _run_all(tasks: Mapping[int, _Task], workers: Workers, watch: _Watch, end: C
 
 def _numbered(i: int, task: _Task) -> tuple[int, Outcome]:
     return i, _work(task)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Within, SIGINT waits: processes started meanwhile never get it, not even before they can say so themselves."""
+    resource_tracker.ensure_running()  # else it is started with the first worker, and lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -353,7 +390,6 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._is_over.wait(_INTERVAL_S):
-            self._look()
             try:
                 new = {key: why for key, why in self._workers.losses().items() if key not in self._lost}
             except RunFailure as failure:
@@ -364,9 +400,10 @@ class _Watch:
                 self._lost |= set(new)
                 self._loss = next(iter(new.values()))
                 _thread.interrupt_main()
+            self._look()
 
     def _look(self) -> None:
-        running = [i for i in self._order if i not in self._ended][: 2 * self._workers.slots + 1]
+        running = [i for i in self._order if i not in self._ended][:_MOST_WATCHED]
         for i in running:
             cell = self._cells[i]
             if i not in self._started:

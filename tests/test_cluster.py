@@ -23,6 +23,8 @@ from pathlib import Path
 
 class Gate:
     def choose(self, request, view, oracle):
+        if request.id == 0 and "LAB_IS_JOB" in os.environ:
+            print("in a job")
         if request.id == 3 and Path("hold").exists():
             Path(f"waiting-{os.getpid()}").touch()
             while Path("hold").exists():
@@ -41,14 +43,14 @@ figures:
 """
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(PROJECT)}
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(PROJECT), **more}
 
 
-def start(lab: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(lab: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "harness", "sweep", *arguments]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=lab, env=environment()
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=lab, env=environment(**more)
     )
 
 
@@ -71,16 +73,36 @@ def waiting(lab: Path) -> list[int]:
     return [int(path.name.partition("-")[2]) for path in lab.glob("waiting-*")]
 
 
-def run_dask(lab: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", *arguments, "--no-dashboard", "--scheduler-file", "scheduler.json"]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=lab,
-        env=environment(),
-        start_new_session=True,
-    )
+def start_cluster(lab: Path, file: str) -> list[subprocess.Popen[bytes]]:
+    """A scheduler that writes its address to `file`, and two worker processes."""
+
+    def run(*arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", *arguments, "--no-dashboard", "--scheduler-file", file]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=lab,
+            env=environment(),
+            start_new_session=True,
+        )
+
+    worker = ("distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", "--local-directory", "scratch")
+    return [run("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"), run(*worker), run(*worker)]
+
+
+def kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def read_address(file: Path) -> str:
+    """Of the scheduler that writes it there; "" until then."""
+    try:
+        return str(json.loads(file.read_text())["address"])
+    except (FileNotFoundError, ValueError):
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +121,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(lab: Path) -> Iterator[str]:
     """Of a scheduler with two worker processes."""
-    processes = [run_dask(lab, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
-    for _ in range(2):
-        worker = ("distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", "--local-directory", "scratch")
-        processes.append(run_dask(lab, *worker))
+    processes = start_cluster(lab, "scheduler.json")
     try:
-        yield wait_for(lambda: _address(lab))
+        yield wait_for(lambda: read_address(lab / "scheduler.json"))
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _address(lab: Path) -> str:
-    try:
-        return str(json.loads((lab / "scheduler.json").read_text())["address"])
-    except (FileNotFoundError, ValueError):
-        return ""
+        kill(processes)
 
 
 @pytest.fixture
@@ -166,6 +176,60 @@ def test_a_scheduler_that_does_not_answer_is_one_message_and_exit_2(lab: Path) -
     message = "--dask tcp://127.0.0.1:9: no Dask scheduler answers there within 5 s"
     assert errors == f"netkv-cosim: error: {message}\n"
     assert not (lab / "nowhere").exists()
+
+
+def test_a_scheduler_that_dies_is_exit_3_and_resume_goes_on(lab: Path, gate: Path) -> None:
+    processes = start_cluster(lab, "doomed.json")
+    try:
+        address = wait_for(lambda: read_address(lab / "doomed.json"))
+        sweep = start(lab, "s.yaml", "--dask", address, "--out", "doomed")
+        wait_for(lambda: len(waiting(lab)) == 2)
+        processes[0].kill()
+        _, errors = sweep.communicate()
+        assert sweep.returncode == 3
+        message = "the Dask scheduler is gone; what is complete is kept, --resume goes on from there"
+        assert errors == f"netkv-cosim: error: {message}\n"
+    finally:
+        kill(processes)
+    gate.unlink()
+    done = start(lab, "s.yaml", "--jobs", "1", "--out", "doomed", "--resume")
+    _, errors = done.communicate()
+    assert (done.returncode, errors) == (0, "")
+    assert tables(lab / "doomed") == tables(lab / "whole")
+
+
+#: Stands for Slurm's: runs the script at once, on this machine.
+SBATCH = """#!/bin/sh
+cp "$1" submitted.sh
+setsid sh submitted.sh >/dev/null 2>&1 &
+echo $! >job
+echo "Submitted batch job $!"
+"""
+
+
+def test_a_batch_system_is_given_jobs_which_are_taken_back(lab: Path) -> None:
+    commands = lab / "bin"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH), ("scancel", '#!/bin/sh\nkill -KILL -- "-$1"\n')):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    cluster = "cluster: {use: slurm, jobs: 1, cores: 1, memory: 4GB, interface: lo, prologue: [export LAB_IS_JOB=1]}\n"
+    (lab / "batch.yaml").write_text(f"{SWEEP}cell_time_limit: 600s\n{cluster}".replace("[rr, ", "["))
+    more = {"PATH": f"{commands}:{os.environ['PATH']}"}
+    done = start(lab, "batch.yaml", "--out", "batch", **more)
+    output, errors = done.communicate()
+    assert (done.returncode, errors) == (0, "")
+    assert "waiting for the cluster's first worker" in output
+    summary = (lab / "batch" / "summary.csv").read_text().splitlines()
+    assert set(summary) < set((lab / "whole" / "summary.csv").read_text().splitlines())
+    assert len(summary) == 3
+    script = (lab / "batch" / "cluster-job.sh").read_text()
+    assert "#SBATCH --cpus-per-task=1" in script
+    assert "export LAB_IS_JOB=1" in (lab / "submitted.sh").read_text()
+    # Not even a single worker leaves the work to the machine that the sweep was started on.
+    assert {path.read_text() for path in (lab / "batch").glob("cells/*/log.txt")} == {"in a job\n"}
+    job = int((lab / "job").read_text())
+    wait_for(lambda: not Path(f"/proc/{job}").exists())
 
 
 @pytest.mark.parametrize(

@@ -475,8 +475,8 @@ def test_mistakes_in_an_option_name_it(lab: Path, options: dict[str, Any], messa
 
 def test_files_that_hold_no_scenario(lab: Path) -> None:
     assert refusal("rga") == (
-        "unknown scenario 'rga'; did you mean 'rag'? Allowed: chatbot, long-context, paper-chatbot, paper-long-context, "
-            "paper-rag, rag, or the path of a file"
+        "unknown scenario 'rga'; did you mean 'rag'? Allowed: chatbot, long-context, paper-chatbot, "
+        "paper-long-context, paper-rag, rag, or the path of a file"
     )
     assert refusal("absent.yaml") == "there is no file 'absent.yaml'; beside it are lab.yaml"
     lab.write_text("# nothing\n")

@@ -26,7 +26,7 @@ def test_the_steps_add_up() -> None:
 
 def test_every_order_takes_every_step_once_that_the_start_has_not_made() -> None:
     for steps in ladder.orders("maxmin-aggregate").values():
-        assert sorted(steps) == sorted(set(ladder.STEPS) - {ladder.START})
+        assert sorted(steps) == sorted(set(ladder.STEPS) - {ladder.START, ladder.AGGREGATE})
     assert ladder.orders("maxmin") == {
         "background-late": ("headers", "dcqcn", "pfc", "background", "oracle"),
         "background-early": ("headers", "background", "dcqcn", "pfc", "oracle"),
@@ -44,10 +44,11 @@ def test_the_ladder_stands_between_the_two_sides_of_table5(tiny: Tiny, rounds: A
     (other,) = table5.groups(options)
     for ours, theirs in ((group.variants[0], other.variants[0]), (group.variants[-1], other.variants[-1])):
         assert [c.directory for c in runner.cells(ours, 1)] == [c.directory for c in runner.cells(theirs, 1)]
-    # Two orders that part at the background: six rungs of one, and two that only the other has.
-    assert len(by_set) == 8
+    # Two orders that part at the background: six rungs of one, two that only the other has, and the aggregate model.
+    assert len(by_set) == 9
     directories = {cell.directory for variant in by_set.values() for cell in runner.cells(variant, 1)}
-    assert len(directories) == 24
+    assert len(directories) == 27
+    assert by_set[frozenset({ladder.AGGREGATE})].scenario.fluid == "maxmin-aggregate"
 
 
 def test_each_rung_replaces_one_assumption(tiny: Tiny) -> None:
