@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from harness import sweep, sweep_figures, sweep_report
+from harness.axes import load_sweep
 from harness.errors import InputError
 from harness.sweep_block import PAPER_DIRECTORY, Quantity, label_text
 from harness.sweep_figures import Frame
@@ -481,7 +482,7 @@ def test_a_sweep_ends_with_what_its_file_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(SWEEP)
     report = sweep.run_sweep(
-        sweep.load_sweep(path),
+        load_sweep(path),
         tmp_path / "out",
         LocalWorkers(1),
         resume=False,
