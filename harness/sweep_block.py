@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -161,7 +162,7 @@ MetricSpec = Annotated[Metric, BeforeValidator(_named)]
 MetricSpecs = Annotated[tuple[MetricSpec, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
-class Figure(_Block):
+class Figure(_Block, ABC):
     """What all kinds have in common."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]  #: of its files
@@ -176,14 +177,14 @@ class Figure(_Block):
     claims: tuple[Claim, ...] = ()
 
     @property
+    @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
         """What it shows."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shown(self) -> dict[str, str]:
         """By the key of the block that names it, every axis that is shown."""
-        raise NotImplementedError
 
     @property
     def facet_axis(self) -> str | None:
