@@ -24,7 +24,7 @@ from harness.cells import Cell, OnEvent, prepare, read_status, run_cells
 from harness.config import Scenario, load_scenario
 from harness.errors import InputError, Interrupted
 from harness.network_settings import NetworkSettings
-from harness.scenario_run import locked
+from harness.scenario_run import locked, remember
 from harness.validation import unknown
 
 #: The scenario of each workload.
@@ -369,7 +369,7 @@ class Runner:
                 directory = str(cell.directory)
                 self.failures[cell.directory] = Failure(cell.name, cell.seed, outcome.error, directory)
             elif outcome.status == "complete":
-                _remember(cell)
+                remember(cell, read_status(cell.directory))
         for kind, error in (("disk-error", results.DiskFailure), ("input-error", InputError)):
             for outcome in outcomes:
                 if outcome.status == kind:
@@ -475,20 +475,6 @@ class Runner:
         """The gap by seed [percentage points]."""
         first, last = self.common_gains_pct((group.variants[0], group.variants[-1]), baseline, seeds)
         return {seed: first[seed] - last[seed] for seed in first}
-
-
-def _remember(cell: Cell) -> None:
-    status = read_status(cell.directory)
-    counters = status["counters"]
-    hops = counters["data_hops"] + counters["control_hops"]
-    run.remember_speed(
-        cell.scenario,
-        cell.backend,
-        cell.cost,
-        seconds=status["cpu_s"],
-        work=hops if cell.backend == "packet" else status["flows"],
-        memory_bytes=status["peak_memory_bytes"],
-    )
 
 
 def rounds(n_seeds: int, cells_per_seed: int, jobs: int) -> list[tuple[int, ...]]:
@@ -654,24 +640,41 @@ def report(
 SEED_COLUMNS = ("variant", "backend", "seed", "baseline", "ttft_baseline_ms", "ttft_netkv_ms", "gain_pct")
 
 
-def seed_rows(runner: Runner, group: Group, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """A row per variant, seed and baseline: the two mean TTFTs behind each gain, and the gain."""
+def record_seeds(
+    runner: Runner, manifest: dict[str, Any], key: Sequence[str], taken: Mapping[Group, Sequence[int]]
+) -> None:
+    """Write gains.csv, a row per group, variant, seed and baseline, and note the seeds of every group.
+
+    Parameters
+    ----------
+    key : names of the parts of a group's key.
+    taken : the seeds that each group has had.
+    """
     rows = []
-    for variant in group.variants:
-        for seed in seeds:
-            ttft_ms = runner.ttft_ms(variant, seed)
-            for baseline in BASELINES:
-                if {SUBJECT, baseline} <= ttft_ms.keys():
-                    row = {
-                        "variant": variant.name,
-                        "backend": variant.backend,
-                        "seed": seed,
-                        "baseline": baseline,
-                        "ttft_baseline_ms": ttft_ms[baseline],
-                        "ttft_netkv_ms": ttft_ms[SUBJECT],
-                        "gain_pct": gain_pct(ttft_ms[SUBJECT], ttft_ms[baseline]),
-                    }
-                    rows.append(row)
+    for group, seeds in taken.items():
+        manifest.setdefault("seeds", {})[", ".join(map(str, group.key))] = list(seeds)
+        place = dict(zip(key, group.key, strict=True))
+        rows += [place | row for variant in group.variants for row in _seed_rows(runner, variant, seeds)]
+    results.write_csv(runner.options.out / "gains.csv", (*key, *SEED_COLUMNS), rows)
+
+
+def _seed_rows(runner: Runner, variant: Variant, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The two mean TTFTs behind each gain, and the gain."""
+    rows = []
+    for seed in seeds:
+        ttft_ms = runner.ttft_ms(variant, seed)
+        for baseline in BASELINES:
+            if {SUBJECT, baseline} <= ttft_ms.keys():
+                row = {
+                    "variant": variant.name,
+                    "backend": variant.backend,
+                    "seed": seed,
+                    "baseline": baseline,
+                    "ttft_baseline_ms": ttft_ms[baseline],
+                    "ttft_netkv_ms": ttft_ms[SUBJECT],
+                    "gain_pct": gain_pct(ttft_ms[SUBJECT], ttft_ms[baseline]),
+                }
+                rows.append(row)
     return rows
 
 

@@ -18,7 +18,6 @@ from calibration import figures
 from calibration.experiment import (
     BASELINES,
     PAPER_FLUID_MODEL,
-    SEED_COLUMNS,
     Group,
     Options,
     Report,
@@ -29,10 +28,10 @@ from calibration.experiment import (
     fluid,
     markdown,
     paper_fluid,
+    record_seeds,
     recorded,
     report,
     scenario_of,
-    seed_rows,
     standard_error,
 )
 from harness import metrics, results
@@ -172,15 +171,9 @@ def run_ladder(runner: Runner) -> Report:
 
         def write(taken: Mapping[Group, Sequence[int]]) -> None:
             rows[:] = [row for group, seeds in taken.items() for row in table(runner, group, all_groups[group], seeds)]
-            seeds = [
-                dict(zip(_KEY, group.key, strict=True)) | row
-                for group in all_groups
-                for row in seed_rows(runner, group, taken[group])
-            ]
-            manifest["seeds"] = {" ".join(map(str, group.key)): list(taken[group]) for group in all_groups}
+            record_seeds(runner, manifest, _KEY, taken)
             out = runner.options.out
             results.write_csv(out / "ladder.csv", COLUMNS, rows)
-            results.write_csv(out / "gains.csv", (*_KEY, *SEED_COLUMNS), seeds)
             results.write_text(out / "ladder.md", markdown(COLUMNS, rows))
             results.make_directory(out / "figures")
             for group in all_groups:

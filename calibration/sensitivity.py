@@ -16,7 +16,6 @@ from calibration.experiment import (
     BASELINES,
     GAP_COLUMNS,
     PAPER_FLUID_MODEL,
-    SEED_COLUMNS,
     Group,
     Options,
     Report,
@@ -25,10 +24,10 @@ from calibration.experiment import (
     gap_of,
     markdown,
     paper_fluid,
+    record_seeds,
     recorded,
     report,
     scenario_of,
-    seed_rows,
 )
 from harness import results
 
@@ -157,15 +156,9 @@ def run_sensitivity(runner: Runner) -> Report:
 
         def write(taken: Mapping[Group, Sequence[int]]) -> None:
             rows[:] = table(runner, taken, all_groups)
-            seeds = [
-                dict(zip(_KEY, group.key, strict=True)) | row
-                for group in all_groups
-                for row in seed_rows(runner, group, taken[group])
-            ]
-            manifest["seeds"] = {", ".join(map(str, group.key)): list(taken[group]) for group in all_groups}
+            record_seeds(runner, manifest, _KEY, taken)
             out = runner.options.out
             results.write_csv(out / "sensitivity.csv", COLUMNS, rows)
-            results.write_csv(out / "gains.csv", (*_KEY, *SEED_COLUMNS), seeds)
             results.write_text(out / "sensitivity.md", markdown(COLUMNS, rows))
             results.make_directory(out / "figures")
             for base in dict.fromkeys(group.key[:3] for group in all_groups):

@@ -15,7 +15,6 @@ from calibration import figures
 from calibration.experiment import (
     BASELINES,
     GAP_COLUMNS,
-    SEED_COLUMNS,
     Group,
     Options,
     Report,
@@ -24,10 +23,10 @@ from calibration.experiment import (
     gap_of,
     markdown,
     paper_fluid,
+    record_seeds,
     recorded,
     report,
     scenario_of,
-    seed_rows,
 )
 from harness import results
 
@@ -68,15 +67,9 @@ def run_table5(runner: Runner) -> Report:
 
         def write(taken: Mapping[Group, Sequence[int]]) -> None:
             rows[:] = table(runner, taken)
-            seeds = [
-                dict(zip(_KEY, group.key, strict=True)) | row
-                for group in all_groups
-                for row in seed_rows(runner, group, taken[group])
-            ]
-            manifest["seeds"] = {" ".join(map(str, group.key)): list(taken[group]) for group in all_groups}
+            record_seeds(runner, manifest, _KEY, taken)
             out = runner.options.out
             results.write_csv(out / "table5.csv", COLUMNS, rows)
-            results.write_csv(out / "gains.csv", (*_KEY, *SEED_COLUMNS), seeds)
             results.write_text(out / "table5.md", markdown(COLUMNS, rows))
             results.make_directory(out / "figures")
             results.write_bytes(out / "figures" / "gap.png", figures.gap(rows, gap_by_seed(runner, taken)))
