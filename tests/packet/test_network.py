@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,20 @@ def test_devices_are_reachable_by_ns3_and_carry_its_packets() -> None:
     )
     # 1000 + 18 Ethernet + 20 preamble and gap each, in the background class.
     assert out.split("\n")[0] == f"3 12345 [0, {100 * 4178}, {3 * 1038}]"
+
+
+@pytest.mark.parametrize("delay_us", [0.001, 3, 30, 100])
+def test_engines_agree_within_the_wheels_horizon_and_beyond(
+    eight_hosts: Topology, run_flows: RunFlows, delay_us: float
+) -> None:
+    """Slots are wider for longer links; at 100 us every arrival goes through the heap."""
+    links = tuple(replace(link, delay_ps=int(delay_us * US)) for link in eight_hosts.links)
+    fabric = replace(eight_hosts, links=links)
+    case = [(2 * (i % 8), 2 * (i % 3), 2_000_000 + 7000 * i) for i in range(24) if i % 8 != i % 3]
+    ours, stock = (run_flows(fabric, case, simulator=s) for s in ("wheel", "ns3"))
+    assert ours.result.totals.ecn_marks > 0
+    assert ours.fct_ps.tolist() == stock.fct_ps.tolist()
+    assert ours.result.totals == stock.result.totals
 
 
 @pytest.mark.parametrize("flows", [1, 40])

@@ -115,8 +115,11 @@ void
 DataPlane::Build()
 {
     const int lossless = m_parameters.backgroundInDataQueue ? 1 : 2;
+    const auto frame = static_cast<size_t>(m_parameters.payloadBytes + m_parameters.dataOverhead);
+    SimTime horizon = 0;
     for (Port& port : m_ports)
     {
+        horizon = std::max(horizon, port.serialisation[frame] + port.delay);
         if (port.owner)
         {
             Switch& sw = *port.owner;
@@ -132,6 +135,10 @@ DataPlane::Build()
                 }
             }
         }
+    }
+    if (m_wheel)
+    {
+        m_wheel->SetHorizon(horizon);
     }
 }
 
@@ -154,7 +161,7 @@ DataPlane::NewFlow()
 
 // --- Events ----------------------------------------------------------------------------------------------------------
 
-inline void
+[[gnu::always_inline]] inline void
 DataPlane::Schedule(Event* event, SimTime time)
 {
     if (m_wheel) [[likely]]
@@ -162,6 +169,12 @@ DataPlane::Schedule(Event* event, SimTime time)
         m_wheel->Insert(event, time);
         return;
     }
+    ScheduleStock(event, time);
+}
+
+[[gnu::noinline]] void
+DataPlane::ScheduleStock(Event* event, SimTime time)
+{
     event->time = time;
     ns3::Simulator::Schedule(ns3::TimeStep(time) - ns3::Simulator::Now(),
                              ns3::Ptr<ns3::EventImpl>(new StockEngineEvent(event), false));
@@ -202,27 +215,28 @@ DataPlane::FireWake(Event* event)
 
 // --- Links -----------------------------------------------------------------------------------------------------------
 
-inline void
+[[gnu::always_inline]] inline void
 DataPlane::Transmit(Port& port, Packet* packet, SimTime at)
 {
     const uint16_t bytes = packet->bytes;
     port.freeAt = at + port.serialisation[bytes];
-    packet->arrival = port.freeAt + port.delay;
+    const SimTime arrival = port.freeAt + port.delay;
     packet->next = nullptr;
     port.sentBytes[packet->trafficClass] += bytes + port.wireGap;
     if (port.captured) [[unlikely]]
     {
         onCapture(port, *packet, at);
     }
-    if (port.laneHead)
+    if (port.LaneHead())
     {
         port.laneTail->next = packet;
+        port.laneTail->following = arrival;
         port.laneTail = packet;
     }
     else
     {
-        port.laneHead = port.laneTail = packet;
-        Schedule(&port.arrival, packet->arrival);
+        port.arrival.touches = port.laneTail = packet;
+        Schedule(&port.arrival, arrival);
     }
 }
 
@@ -242,29 +256,21 @@ DataPlane::Advance(Port& port, SimTime now)
 inline void
 DataPlane::Arrive(Port& port, SimTime now)
 {
-    Packet* packet = port.laneHead;
-    port.laneHead = packet->next;
-    if (port.laneHead)
+    Packet* packet = port.LaneHead();
+    port.arrival.touches = packet->next;
+    if (packet->next)
     {
-        // Packets outnumber the cache: fetch the one after the next while there is time.
-        __builtin_prefetch(port.laneHead->next);
-        Schedule(&port.arrival, port.laneHead->arrival);
+        // Packets outnumber the cache: fetch the next one while there is time.
+        __builtin_prefetch(packet->next);
+        Schedule(&port.arrival, packet->following);
     }
     else
     {
         Advance(port, now);
     }
-    if (packet->kind == PacketKind::DATA)
+    m_totals.dataHops += packet->kind == PacketKind::DATA;
+    if (++m_hops % HEARTBEAT_HOPS == 0) [[unlikely]]
     {
-        ++m_totals.dataHops;
-    }
-    else
-    {
-        ++m_totals.controlHops;
-    }
-    if (--m_untilHeartbeat == 0) [[unlikely]]
-    {
-        m_untilHeartbeat = HEARTBEAT_HOPS;
         onHeartbeat();
     }
     if (port.lossy && packet->kind != PacketKind::PFC &&
@@ -336,16 +342,21 @@ DataPlane::PopFrom(Port& port, uint8_t queue)
     return packet;
 }
 
-inline void
+[[gnu::always_inline]] inline void
 DataPlane::AdvanceSwitchPort(Port& port, SimTime now)
 {
-    while (port.freeAt <= now)
+    if (port.freeAt <= now && (port.backlog & ~port.paused))
+    {
+        StartQueued(port, now);
+    }
+}
+
+[[gnu::noinline]] void
+DataPlane::StartQueued(Port& port, SimTime now)
+{
+    do
     {
         const unsigned ready = port.backlog & ~port.paused;
-        if (!ready)
-        {
-            return;
-        }
         const auto queue = static_cast<uint8_t>(std::countr_zero(ready));
         Packet* packet = PopFrom(port, queue);
         if (!m_parameters.markAtEnqueue)
@@ -355,7 +366,7 @@ DataPlane::AdvanceSwitchPort(Port& port, SimTime now)
         // The transmission comes before the accounting: a resume that this sets off may come back to this port.
         Transmit(port, packet, port.freeAt);
         Release(packet, now);
-    }
+    } while (port.freeAt <= now && (port.backlog & ~port.paused));
 }
 
 inline void
@@ -381,13 +392,12 @@ DataPlane::Mark(Port& port, Packet* packet, int64_t queueBytes)
     ++m_totals.ecnMarks;
 }
 
-inline void
+[[gnu::always_inline]] inline void
 DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
 {
-    Port* next;
     if (packet->route) [[likely]]
     {
-        next = *packet->route++;
+        Forward(sw, in, **packet->route++, packet, now);
     }
     else if (packet->kind == PacketKind::PFC)
     {
@@ -397,13 +407,14 @@ DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
     }
     else
     {
-        next = Balance(sw, in, *packet, now);
+        Forward(sw, in, *Balance(sw, in, *packet, now), packet, now);
     }
-    Port& out = *next;
-    if (out.freeAt <= now)
-    {
-        AdvanceSwitchPort(out, now);
-    }
+}
+
+[[gnu::always_inline]] inline void
+DataPlane::Forward(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now)
+{
+    AdvanceSwitchPort(out, now);
     const uint8_t queue = packet->queue;
     const int64_t bytes = packet->bytes;
     if (out.freeAt <= now && !((out.backlog & ~out.paused) | (out.paused & Bit(queue))))
@@ -411,17 +422,32 @@ DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
         // Idle: the packet passes without waiting, and so without taking any buffer.
         out.freeAt = now;
         out.queueMax = std::max(out.queueMax, bytes);
-        packet->buffered = 0;
         Transmit(out, packet, now);
-        Ingress& ingress = in.ingress[queue];
-        if (ingress.paused && MayResume(sw, ingress))
+        if (sw.pausedIngresses) [[unlikely]]
         {
-            ingress.paused = false;
-            --sw.pausedIngresses;
-            SendPfc(in, queue, false, now);
+            Resume(sw, in, queue, now);
         }
         return;
     }
+    Enqueue(sw, in, out, packet, now);
+}
+
+[[gnu::noinline]] void
+DataPlane::Resume(Switch& sw, Port& in, uint8_t queue, SimTime now)
+{
+    Ingress& ingress = in.ingress[queue];
+    if (ingress.paused && MayResume(sw, ingress))
+    {
+        ingress.paused = false;
+        --sw.pausedIngresses;
+        SendPfc(in, queue, false, now);
+    }
+}
+
+[[gnu::noinline]] void
+DataPlane::Enqueue(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now)
+{
+    const uint8_t queue = packet->queue;
     if (!Admit(sw, in, out.queues[queue], packet, now)) [[unlikely]]
     {
         Drop(out, packet);
@@ -577,11 +603,9 @@ DataPlane::Release(Packet* packet, SimTime now)
     sw.sharedUsed -= std::min(rest, std::max<int64_t>(0, ingress.bytes - reserve));
     ingress.headroom -= fromHeadroom;
     ingress.bytes -= rest;
-    if (ingress.paused && MayResume(sw, ingress)) [[unlikely]]
+    if (ingress.paused) [[unlikely]]
     {
-        ingress.paused = false;
-        --sw.pausedIngresses;
-        SendPfc(in, queue, false, now);
+        Resume(sw, in, queue, now);
     }
 }
 
@@ -667,7 +691,7 @@ void
 DataPlane::Kick(Port& port, SimTime now)
 {
     const SimTime next = AdvanceNic(port, now);
-    if (!port.laneHead && next < port.wakeAt)
+    if (!port.LaneHead() && next < port.wakeAt)
     {
         WakeEvent* wake;
         if (m_freeWakes.empty())

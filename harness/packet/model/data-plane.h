@@ -73,8 +73,9 @@ class DataPlane
     /** What waits at a port, all queues. */
     int64_t QueueBytes(Port& port, SimTime now);
 
-    const Totals& GetTotals() const
+    const Totals& GetTotals()
     {
+        m_totals.controlHops = m_hops - m_totals.dataHops;
         return m_totals;
     }
 
@@ -101,14 +102,19 @@ class DataPlane
     };
 
     void Schedule(Event* event, SimTime time);
+    void ScheduleStock(Event* event, SimTime time);
     void Transmit(Port& port, Packet* packet, SimTime at);
     void AdvanceSwitchPort(Port& port, SimTime now);
+    void StartQueued(Port& port, SimTime now);
     SimTime AdvanceNic(Port& port, SimTime now);
     SimTime SendNextData(Port& port, SimTime now);
     void SendData(Port& port, SenderList& list, size_t index, SimTime at);
     void Kick(Port& port, SimTime now);
     void Arrive(Port& port, SimTime now);
     void ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now);
+    void Forward(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now);
+    void Enqueue(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now);
+    void Resume(Switch& sw, Port& in, uint8_t queue, SimTime now);
     Port* Balance(Switch& sw, const Port& in, const Packet& packet, SimTime now);
     void ReceiveAtHost(Port& port, Packet* packet, SimTime now);
     void ReceiveData(const Packet& packet, SimTime now);
@@ -162,7 +168,7 @@ class DataPlane
     ns3::Ptr<LoadBalancer> m_balancer;
     WheelSimulatorImpl* m_wheel{nullptr};
     Totals m_totals;
-    uint64_t m_untilHeartbeat{HEARTBEAT_HOPS};
+    uint64_t m_hops{0};
     PacketPool m_pool;
     std::deque<Port> m_ports;
     std::deque<Flow> m_flowStorage;

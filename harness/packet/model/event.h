@@ -21,6 +21,7 @@ struct Event
 {
     SimTime time{NEVER};
     Event* next{nullptr};
+    void* touches{nullptr}; //!< what it reads first: fetched into the cache ahead of it; may be null
     void (*fire)(Event*){nullptr};
 };
 

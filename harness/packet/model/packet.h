@@ -52,7 +52,7 @@ enum class PacketKind : uint8_t
 struct alignas(64) Packet
 {
     Packet* next;       //!< in a queue, a lane or the free list
-    SimTime arrival;    //!< at the far end of the link it is on
+    SimTime following;  //!< in a lane: when `next` arrives at the far end
     Port* const* route; //!< the egress port to take at the next switch; null: a load balancer chooses
     Flow* flow;
     Port* in; //!< the port through which it entered the switch where it is queued

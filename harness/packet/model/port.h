@@ -5,6 +5,7 @@
 #include "packet.h"
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 namespace kvnet
@@ -30,7 +31,7 @@ struct PortRandom
 };
 
 /** First in, first out. */
-struct PacketQueue
+struct alignas(32) PacketQueue
 {
     Packet* head{nullptr};
     Packet* tail{nullptr};
@@ -61,7 +62,7 @@ struct PacketQueue
 };
 
 /** Shared-buffer accounting of one ingress port and queue. */
-struct Ingress
+struct alignas(32) Ingress
 {
     int64_t bytes{0};    //!< within reserve and shared pool
     int64_t headroom{0}; //!< in headroom
@@ -87,9 +88,8 @@ struct SenderList
 struct alignas(64) Port
 {
     // What every packet-hop touches comes first, a cache line for each stage.
-    Event arrival; //!< of the lane's head at the peer; must be first
+    Event arrival; //!< of the lane's head (which it touches) at the peer; must be first
     SimTime freeAt{0};
-    Packet* laneHead{nullptr};
     Packet* laneTail{nullptr};
     const SimTime* serialisation{nullptr}; //!< by frame length, gap included
     SimTime delay{0};
@@ -130,12 +130,20 @@ struct alignas(64) Port
     std::array<SenderList, N_QUEUES> senders;
     SimTime wakeAt{NEVER}; //!< the earliest pending wake-up
 
+    /** The packet in flight that arrives next, or null. */
+    Packet* LaneHead() const
+    {
+        return static_cast<Packet*>(arrival.touches);
+    }
+
     /** For how long PFC held at least one class, up to `now`. */
     SimTime PausedUntil(SimTime now) const
     {
         return pausedTime + (paused && now > pausedSince ? now - pausedSince : 0);
     }
 };
+
+static_assert(offsetof(Port, peer) == 64);
 
 /** A shared-memory switch. */
 struct Switch

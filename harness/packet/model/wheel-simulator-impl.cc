@@ -10,6 +10,19 @@
 namespace kvnet
 {
 
+namespace
+{
+
+/** Bring what an event will touch, and the cache line behind the event, into the cache. */
+inline void
+Fetch(const Event& event)
+{
+    __builtin_prefetch(event.touches);
+    __builtin_prefetch(&event + 2);
+}
+
+} // namespace
+
 NS_OBJECT_ENSURE_REGISTERED(WheelSimulatorImpl);
 
 ns3::TypeId
@@ -26,6 +39,7 @@ WheelSimulatorImpl::WheelSimulatorImpl()
     : m_uid(ns3::EventId::UID::VALID),
       m_context(ns3::Simulator::NO_CONTEXT)
 {
+    m_wheel.fill(&m_none);
 }
 
 WheelSimulatorImpl::~WheelSimulatorImpl()
@@ -37,6 +51,22 @@ WheelSimulatorImpl::~WheelSimulatorImpl()
             event.impl->Unref();
         }
     }
+}
+
+void
+WheelSimulatorImpl::SetHorizon(SimTime ahead)
+{
+    const auto any = [](uint64_t bits) { return bits != 0; };
+    if (!m_far.empty() || std::any_of(m_occupied.begin(), m_occupied.end(), any))
+    {
+        return;
+    }
+    m_shift = MIN_SHIFT;
+    while (m_shift < MAX_SHIFT && SlotOf(ahead) >= N_SLOTS)
+    {
+        ++m_shift;
+    }
+    m_slot = SlotOf(m_now);
 }
 
 void
@@ -81,18 +111,12 @@ WheelSimulatorImpl::Add(uint32_t context, SimTime time, ns3::EventImpl* event)
 }
 
 [[gnu::noinline]] void
-WheelSimulatorImpl::Grow(Slot& s)
-{
-    const uint32_t aside = s.capacity - Slot::IN_PLACE;
-    auto rest = std::make_unique<Due[]>(2 * aside + 13);
-    std::copy(s.rest.get(), s.rest.get() + aside, rest.get());
-    s.rest = std::move(rest);
-    s.capacity = Slot::IN_PLACE + 2 * aside + 13;
-}
-
-[[gnu::noinline]] void
 WheelSimulatorImpl::InsertNow(Event* event, SimTime time)
 {
+    if (m_next == m_end)
+    {
+        m_next = m_end = 0;
+    }
     if (m_end + 2 >= m_due.size())
     {
         m_due.resize(2 * m_due.size() + 4);
@@ -110,107 +134,86 @@ WheelSimulatorImpl::InsertNow(Event* event, SimTime time)
 WheelSimulatorImpl::InsertFar(Event* event, SimTime time)
 {
     m_far.push({time, m_sequence++, event});
-    m_farSlot = (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - (N_SLOTS - 1);
+    m_farSlot = SlotOf(m_far.top().time) - (N_SLOTS - 1);
 }
 
 [[gnu::noinline]] void
 WheelSimulatorImpl::TakeFromFar(uint64_t slot)
 {
-    while (!m_far.empty() && (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - slot < N_SLOTS)
+    while (!m_far.empty() && SlotOf(m_far.top().time) - slot < N_SLOTS)
     {
         const Far& far = m_far.top();
-        Append(far.event, far.time, static_cast<uint64_t>(far.time) >> SLOT_SHIFT);
+        Append(far.event, SlotOf(far.time));
         m_far.pop();
     }
     m_farSlot = m_far.empty()
                     ? UINT64_MAX
-                    : (static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT) - (N_SLOTS - 1);
-}
-
-void
-WheelSimulatorImpl::Spread(const Slot& s)
-{
-    // Spread over finer slots by the next bits of the time: what is left to sort is nearly in order.
-    constexpr int FINE_BITS = 5;
-    const auto fine = [](const Due& due) {
-        return (static_cast<uint64_t>(due.time) >> (SLOT_SHIFT - FINE_BITS)) & ((1 << FINE_BITS) - 1);
-    };
-    std::array<uint32_t, 1 << FINE_BITS> place{};
-    const auto each = [&s](auto&& visit) {
-        std::for_each(s.first, s.first + Slot::IN_PLACE, visit);
-        std::for_each(s.rest.get(), s.rest.get() + (s.count - Slot::IN_PLACE), visit);
-    };
-    each([&](const Due& due) { ++place[fine(due)]; });
-    uint32_t before = 0;
-    for (uint32_t& count : place)
-    {
-        before += std::exchange(count, before);
-    }
-    each([&](const Due& due) { m_due[place[fine(due)]++] = due; });
+                    : SlotOf(m_far.top().time) - (N_SLOTS - 1);
 }
 
 [[gnu::noinline]] void
-WheelSimulatorImpl::Load(Slot& s)
+WheelSimulatorImpl::Load(Event* newest)
 {
-    const size_t n = s.count;
+    size_t n = 0;
+    for (const Event* event = newest; event != &m_none; event = event->next)
+    {
+        ++n;
+        Fetch(*event);
+    }
+    if (m_due.size() < n + 1)
+    {
+        m_due.resize(2 * n);
+    }
     m_next = 0;
     m_end = n;
-    if (m_due.size() < n + 2)
+    // An insertion sort from the back: of equal times the older, which comes later in the list, goes first.
+    size_t i = n;
+    for (Event* event = newest; event != &m_none; event = event->next)
     {
-        m_due.resize(n + 2); // with room to look ahead
-    }
-    const Due* source = s.first;
-    if (n > Slot::IN_PLACE)
-    {
-        Spread(s);
-        source = m_due.data();
-    }
-    // A stable insertion sort: events of equal time stay in the order in which they were scheduled.
-    for (size_t i = 0; i < n; ++i)
-    {
-        const Due due = source[i];
-        size_t j = i;
-        while (j > 0 && m_due[j - 1].time > due.time)
+        const SimTime time = event->time;
+        size_t j = i--;
+        for (; j < n && m_due[j].time < time; ++j)
         {
-            m_due[j] = m_due[j - 1];
-            --j;
+            m_due[j - 1] = m_due[j];
         }
-        m_due[j] = due;
+        m_due[j - 1] = {time, event};
     }
 }
 
 inline bool
 WheelSimulatorImpl::FindSlot(uint64_t& slot) const
 {
-    const uint64_t start = (m_slot + 1) & (N_SLOTS - 1);
     constexpr uint64_t WORDS = N_SLOTS / 64;
-    uint64_t word = start >> 6;
-    uint64_t bits = m_occupied[word] & (~uint64_t{0} << (start & 63));
-    // Once round: the last look at the first word takes in its lower bits.
-    for (uint64_t looked = 0; !bits && looked < WORDS; ++looked)
+    slot = m_slot + 1;
+    uint64_t bits = m_occupied[(slot >> 6) & (WORDS - 1)] >> (slot & 63);
+    if (!bits)
     {
-        word = (word + 1) & (WORDS - 1);
-        bits = m_occupied[word];
+        // Once round: the last look, at the first word, takes in its lower bits.
+        slot &= ~uint64_t{63};
+        for (uint64_t looked = 0; !bits && looked < WORDS; ++looked)
+        {
+            slot += 64;
+            bits = m_occupied[(slot >> 6) & (WORDS - 1)];
+        }
+        if (!bits)
+        {
+            if (m_far.empty())
+            {
+                return false;
+            }
+            slot = SlotOf(m_far.top().time);
+            return true;
+        }
     }
-    if (bits)
-    {
-        const uint64_t index = (word << 6) + std::countr_zero(bits);
-        slot = m_slot + 1 + ((index - start) & (N_SLOTS - 1));
-        return true;
-    }
-    if (!m_far.empty())
-    {
-        slot = static_cast<uint64_t>(m_far.top().time) >> SLOT_SHIFT;
-        return true;
-    }
-    return false;
+    slot += std::countr_zero(bits);
+    return true;
 }
 
 void
 WheelSimulatorImpl::Run()
 {
     m_stop = false;
-    while (!m_stop)
+    do
     {
         if (m_next == m_end)
         {
@@ -227,30 +230,25 @@ WheelSimulatorImpl::Run()
                 TakeFromFar(slot);
             }
             const uint64_t index = slot & (N_SLOTS - 1);
-            Slot& s = m_wheel[index];
+            Event* head = m_wheel[index];
+            m_wheel[index] = &m_none;
+            __builtin_prefetch(m_wheel[(index + FAR) & (N_SLOTS - 1)]);
+            Fetch(*m_wheel[(index + NEAR) & (N_SLOTS - 1)]);
             m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
-            if (s.count == 1)
+            if (head->next == &m_none)
             {
-                const Due due = s.first[0];
-                s.count = 0;
-                m_next = m_end = 0;
-                m_now = due.time;
+                m_now = head->time;
                 ++m_count;
-                due.event->fire(due.event);
+                head->fire(head);
                 continue;
             }
-            Load(s);
-            s.count = 0;
+            Load(head);
         }
-        while (m_next < m_end && !m_stop)
-        {
-            const Due due = m_due[m_next++];
-            __builtin_prefetch(m_due[m_next + 1].event);
-            m_now = due.time;
-            ++m_count;
-            due.event->fire(due.event);
-        }
-    }
+        const Due due = m_due[m_next++];
+        m_now = due.time;
+        ++m_count;
+        due.event->fire(due.event);
+    } while (!m_stop);
 }
 
 bool

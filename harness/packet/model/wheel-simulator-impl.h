@@ -38,6 +38,11 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     // Embedded events
     /** Schedule `event` at `time` >= now. */
     void Insert(Event* event, SimTime time);
+    /**
+     * Make the wheel reach so far ahead [ps], within limits: an event that is further away when it is scheduled costs a
+     * heap's time. Does nothing once events are scheduled in it.
+     */
+    void SetHorizon(SimTime ahead);
 
     /** The current time [ps]. */
     SimTime NowPs() const
@@ -96,37 +101,34 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
         Event* event{nullptr};
     };
 
-    /** What is to happen within one slot's time, in the order in which it was scheduled: a few in place, the rest aside. */
-    struct alignas(64) Slot
-    {
-        static constexpr uint32_t IN_PLACE = 3;
-
-        Due first[IN_PLACE];
-        uint32_t count{0};
-        uint32_t capacity{IN_PLACE};
-        std::unique_ptr<Due[]> rest; //!< room for capacity - IN_PLACE
-    };
-
-    /** 2^13 ps wide slots and 1024 of them: a horizon of 8.4 us, above the delay of a data centre's links. */
-    static constexpr int SLOT_SHIFT = 13;
-    static constexpr uint64_t N_SLOTS = 1024;
+    static constexpr uint64_t N_SLOTS = 4096;
+    /** Slots of 2^10 ps unless SetHorizon says otherwise: a horizon of 4 us, above the delay of a data centre's links. */
+    static constexpr int MIN_SHIFT = 10;
+    /** Above this, slots hold so many events that sorting them costs more than the heap. */
+    static constexpr int MAX_SHIFT = 13;
+    /** So many slots ahead, what an event touches and the event itself are fetched into the cache. */
+    static constexpr uint64_t NEAR = 3;
+    static constexpr uint64_t FAR = 6;
 
     static void FireGeneral(Event* event);
     uint32_t Add(uint32_t context, SimTime time, ns3::EventImpl* event);
-    void Append(Event* event, SimTime time, uint64_t slot);
-    static void Grow(Slot& s);
+    void Append(Event* event, uint64_t slot);
     void InsertNow(Event* event, SimTime time);
     void InsertFar(Event* event, SimTime time);
     /** The number of the next slot in which something happens; false if there is none. */
     bool FindSlot(uint64_t& slot) const;
     /** Take events out of the heap that the horizon reaches from `slot`. */
     void TakeFromFar(uint64_t slot);
-    /** Make a slot's events, more than one, those to run. */
-    void Load(Slot& s);
-    /** Copy a full slot's events to m_due, nearly in order of time. */
-    void Spread(const Slot& s);
+    /** Make a slot's events, newest first, those to run. */
+    void Load(Event* newest);
+    uint64_t SlotOf(SimTime time) const
+    {
+        return static_cast<uint64_t>(time) >> m_shift;
+    }
 
-    std::array<Slot, N_SLOTS> m_wheel;
+    std::array<Event*, N_SLOTS> m_wheel; //!< the newest event of each slot, linked to older ones; m_none ends the list
+    Event m_none;
+    int m_shift{MIN_SHIFT}; //!< a slot is 2^m_shift ps wide
     std::array<uint64_t, N_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
     uint64_t m_farSlot{UINT64_MAX}; //!< the first slot from which the horizon reaches the heap's top
@@ -146,32 +148,25 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     std::list<ns3::EventId> m_destroyEvents;
 };
 
-inline void
-WheelSimulatorImpl::Append(Event* event, SimTime time, uint64_t slot)
+[[gnu::always_inline]] inline void
+WheelSimulatorImpl::Append(Event* event, uint64_t slot)
 {
     const uint64_t index = slot & (N_SLOTS - 1);
-    Slot& s = m_wheel[index];
-    const uint32_t i = s.count;
-    if (i == s.capacity) [[unlikely]]
-    {
-        Grow(s);
-    }
-    s.count = i + 1;
-    Due* due = i < Slot::IN_PLACE ? &s.first[i] : &s.rest[i - Slot::IN_PLACE];
-    *due = {time, event};
+    event->next = m_wheel[index];
+    m_wheel[index] = event;
     m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
 }
 
-inline void
+[[gnu::always_inline]] inline void
 WheelSimulatorImpl::Insert(Event* event, SimTime time)
 {
     assert(time >= m_now);
     event->time = time;
-    const uint64_t slot = static_cast<uint64_t>(time) >> SLOT_SHIFT;
+    const uint64_t slot = SlotOf(time);
     const uint64_t ahead = slot - m_slot;
     if (ahead - 1 < N_SLOTS - 1) [[likely]]
     {
-        Append(event, time, slot);
+        Append(event, slot);
     }
     else if (ahead == 0)
     {
