@@ -24,7 +24,8 @@ def _attribute_text(value: object) -> object:
     return repr(value) if isinstance(value, int | float) else value
 
 
-AttributeText = Annotated[str, BeforeValidator(_attribute_text)]
+AttributeName = Annotated[str, Field(pattern=r"^\w+$")]
+AttributeText = Annotated[str, BeforeValidator(_attribute_text), Field(pattern=r"^[^\n]*$")]
 
 
 #: What `cc.use` may name, beside the TypeId of a plug-in header.
@@ -106,7 +107,7 @@ class CongestionControl(_Section):
 
     use: str
     header: str | None = None
-    attributes: dict[str, AttributeText] = Field(default_factory=dict)
+    attributes: dict[AttributeName, AttributeText] = Field(default_factory=dict)
     rate: Annotated[RateBps, Positive] | None = None
     cnp_mode: Literal["packet", "ack-flag"]
     cnp_interval: Annotated[DurationPs, NonNegative]  #: of packets: a mark within it after a CNP has one at its end

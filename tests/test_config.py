@@ -386,6 +386,11 @@ KEYS = (
             "requests: 20\nnetwork: {cc: {min_rate: 0bps}}",
             "network.cc.min_rate: given '0bps': must be greater than 0",
         ),
+        (
+            "requests: 20",
+            'requests: 20\nnetwork: {cc: {attributes: {G: "1\\n2"}}}',
+            r"network.cc.attributes.G: given '1\n2': must match pattern '^[^\n]*$'",
+        ),
         ("requests: 20", "requests: 20\nnetwork: {cc: 3}", "network.cc: given 3: must be a block of keys"),
         (
             "requests: 20",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import ctypes
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,9 @@ TCP_TYPES = {"dctcp": "ns3::TcpDctcp", "cubic": "ns3::TcpCubic", "newreno": "ns3
 _MAX_FRAME_BYTES = 9600
 _MAX_PACKETS = 2**32 - 1
 _FLOW_FIELDS = 12
+
+#: `PythonCall` of fabric-types.h.
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint64)
 
 #: Columns of a port trace, in C++'s order; bytes are wire bytes by class, the queue is in frame bytes.
 TRACE_COLUMNS = (
@@ -80,6 +86,17 @@ def pfc_headroom_bytes(link: Link, settings: NetworkSettings) -> int:
     else:
         headroom = pfc.headroom
     return int(headroom * pfc.headroom_factor)
+
+
+def _address(callback: Any) -> int:
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _lines(attributes: Mapping[str, str]) -> str:
+    """Attributes as C++ takes them: cppyy needs a tenth of a second of compilation for a vector of strings."""
+    return "".join(f"{name}={value}\n" for name, value in attributes.items())
 
 
 def _scaled(value: int, rate_bps: int, reference_bps: int | None) -> int:
@@ -258,12 +275,12 @@ class PacketNetwork:
         s, kvnet = self._settings, self._kvnet
         fabric = kvnet.Fabric(self._parameters(), engine)
         type_id, attributes = self._congestion_control()
-        problem = str(fabric.SetCongestionControl(type_id, list(attributes), list(attributes.values())))
+        problem = str(fabric.SetCongestionControl(type_id, _lines(attributes)))
         if problem:
             raise InputError(problem, key="network.cc")
         if (balancer := self._load_balancer()) is not None:
             type_id, attributes = balancer
-            problem = str(fabric.SetLoadBalancer(type_id, list(attributes), list(attributes.values())))
+            problem = str(fabric.SetLoadBalancer(type_id, _lines(attributes)))
             assert not problem, problem
         for node in self._topology.nodes:
             fabric.AddNode(node.name, node.kind == "host", self._router.switch_seeds[node.id])
@@ -281,25 +298,45 @@ class PacketNetwork:
             p.ecnMaxBytes = _scaled(ecn.kmax, link.rate_bps, ecn.scale_with_rate)
             p.headroomBytes = pfc_headroom_bytes(link, s) if s.switch.pfc.on else 0
             fabric.AddLink(p)
-        # cppyy drops a callable with its last reference: these three live as long as the network does.
-        self._callbacks = (self._guard(self._act), self._guard(self._flow_done), self._guard(self._heartbeat))
-        fabric.SetCallbacks(*self._callbacks)
+        self._calls = {
+            kvnet.ON_ACTION: self._act,
+            kvnet.ON_FLOW_DONE: self._flow_done,
+            kvnet.ON_HEARTBEAT: self._heartbeat,
+        }
+        self._callback = _CALLBACK(self._called)  # must live as long as C++ may call it
+        fabric.SetCallback(_address(self._callback))
         fabric.Build(mix64(seed & (2**64 - 1)), s.watchdog)
         return fabric
 
     # --- callbacks from the event loop --------------------------------------------------------------------------------
 
-    def _guard(self, call: Callable[..., None]) -> Callable[..., None]:
-        def guarded(*args: Any) -> None:
-            if self._error is not None:
-                return
+    def _called(self, reason: int, value: int) -> None:
+        if self._error is None:
             try:
-                call(*args)
+                self._calls[reason](value)
             except BaseException as error:  # noqa: BLE001  (must not unwind through C++: run() raises it)
-                self._error = error
-                self._fabric.Stop()
+                self._end(error)
 
-        return guarded
+    def _end(self, error: BaseException) -> None:
+        self._error = error
+        self._fabric.Stop()
+
+    @contextmanager
+    def _ending_on_ctrl_c(self) -> Iterator[None]:
+        """Within, a Ctrl-C that Python sees on its way into a callback, before any `try`, ends the run as well."""
+        before = sys.unraisablehook
+
+        def hook(unraisable: Any) -> None:
+            if isinstance(unraisable.exc_value, KeyboardInterrupt):
+                self._end(unraisable.exc_value)
+            else:
+                before(unraisable)
+
+        sys.unraisablehook = hook
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
 
     def _act(self, token: int) -> None:
         self._actions.pop(token)()
@@ -312,7 +349,7 @@ class PacketNetwork:
             del self._transfers[transfer]
             done()
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, _: int) -> None:
         if self._on_heartbeat is not None:
             totals = self._fabric.GetTotals()
             self._on_heartbeat(Progress(self._fabric.Now(), totals.dataPackets, totals.dataHops))
@@ -419,7 +456,7 @@ class PacketNetwork:
                 tcp.initial_window,
                 tcp.min_rto,
             )
-            self._stock = kvnet.StockTraffic(p, self._callbacks[1])
+            self._stock = kvnet.StockTraffic(p, _address(self._callback))
             for node in self._topology.nodes:
                 if node.kind == "host":
                     for i, port in enumerate(self._topology.ports_of[node.id]):
@@ -466,7 +503,8 @@ class PacketNetwork:
         return int(self._fabric.QueueBytes(port))
 
     def run(self) -> NetworkResult:
-        self._fabric.Run()
+        with self._ending_on_ctrl_c():
+            self._fabric.Run()
         problem = str(self._fabric.FlushCaptures())
         if self._error is None and problem:
             raise RunFailure(problem)

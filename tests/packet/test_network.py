@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import textwrap
@@ -117,6 +118,23 @@ def test_ctrl_c_stops_the_event_loop(three_hosts: Topology) -> None:
     network.start(KVFlow(0, "kv", (0,), (2,), 10**11), 0)
     with pytest.raises(Interrupted):
         network.run()
+
+
+def test_ctrl_c_on_the_way_into_a_callback_stops_the_event_loop_as_well(three_hosts: Topology) -> None:
+    """Python may see it before the first `try` of a callback; ctypes then reports it as unraisable."""
+
+    @ctypes.CFUNCTYPE(None)
+    def callback() -> None:
+        raise KeyboardInterrupt
+
+    hook = sys.unraisablehook
+    network = PacketNetwork(three_hosts, load_network(), seed=1)
+    network.start(KVFlow(0, "kv", (0,), (2,), 10**11), 0)
+    network.schedule(US, callback)
+    with pytest.raises(Interrupted):
+        network.run()
+    assert network.now_ps < 10**9
+    assert sys.unraisablehook is hook
 
 
 def test_sample_counts_wire_bytes_by_class(three_hosts: Topology) -> None:

@@ -8,6 +8,17 @@
 namespace kvnet
 {
 
+/** Why Python is called, each with a number: the action's token, the flow's id, 0. */
+enum Reason : uint32_t
+{
+    ON_ACTION,
+    ON_FLOW_DONE,
+    ON_HEARTBEAT,
+};
+
+/** A C function, since cppyy takes a quarter of a second to compile what a std::function needs. */
+using PythonCall = void (*)(uint32_t, uint64_t);
+
 /** Settings that hold for the whole network; see harness/network_settings.py for their meaning. Times in ps. */
 struct NetworkParameters
 {

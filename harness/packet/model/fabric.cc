@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 
 namespace kvnet
 {
@@ -27,13 +28,12 @@ namespace kvnet
 namespace
 {
 
-/** Set up a factory of `base`'s subclass `typeId`; an empty string, or what is wrong. */
+/** Set up a factory of `base`'s subclass `typeId`, with a line "name=value" per attribute; an empty string, or what is wrong. */
 std::string
 Configure(ns3::ObjectFactory& factory,
           const ns3::TypeId& base,
           const std::string& typeId,
-          const std::vector<std::string>& attributes,
-          const std::vector<std::string>& values)
+          const std::string& attributes)
 {
     ns3::TypeId tid;
     if (!ns3::TypeId::LookupByNameFailSafe(typeId, &tid))
@@ -46,10 +46,14 @@ Configure(ns3::ObjectFactory& factory,
     }
     factory.SetTypeId(tid);
     ns3::Ptr<ns3::Object> trial = factory.Create();
-    for (size_t i = 0; i < attributes.size(); ++i)
+    std::istringstream lines(attributes);
+    for (std::string line; std::getline(lines, line);)
     {
+        const size_t equals = line.find('=');
+        const std::string name = line.substr(0, equals);
+        const std::string value = line.substr(equals + 1);
         ns3::TypeId::AttributeInformation info;
-        if (!tid.LookupAttributeByName(attributes[i], &info))
+        if (!tid.LookupAttributeByName(name, &info))
         {
             std::string allowed;
             for (ns3::TypeId t = tid; t != ns3::Object::GetTypeId(); t = t.GetParent())
@@ -59,14 +63,14 @@ Configure(ns3::ObjectFactory& factory,
                     allowed += (allowed.empty() ? "" : ", ") + t.GetAttribute(j).name;
                 }
             }
-            return "'" + typeId + "' has no attribute '" + attributes[i] + "'; it has: " + allowed;
+            return "'" + typeId + "' has no attribute '" + name + "'; it has: " + allowed;
         }
-        if (!trial->SetAttributeFailSafe(attributes[i], ns3::StringValue(values[i])))
+        if (!trial->SetAttributeFailSafe(name, ns3::StringValue(value)))
         {
-            return "attribute '" + attributes[i] + "' of '" + typeId + "' cannot be '" + values[i] +
+            return "attribute '" + name + "' of '" + typeId + "' cannot be '" + value +
                    "': " + info.help + " " + info.checker->GetUnderlyingTypeInformation();
         }
-        factory.Set(attributes[i], ns3::StringValue(values[i]));
+        factory.Set(name, ns3::StringValue(value));
     }
     return "";
 }
@@ -81,12 +85,8 @@ class Fabric::Impl
 
     void AddNode(const std::string& name, bool isHost, uint64_t hashSeed);
     void AddLink(const LinkParameters& link);
-    std::string SetCongestionControl(const std::string& typeId,
-                                     const std::vector<std::string>& attributes,
-                                     const std::vector<std::string>& values);
-    std::string SetLoadBalancer(const std::string& typeId,
-                                const std::vector<std::string>& attributes,
-                                const std::vector<std::string>& values);
+    std::string SetCongestionControl(const std::string& typeId, const std::string& attributes);
+    std::string SetLoadBalancer(const std::string& typeId, const std::string& attributes);
     void Build(uint64_t seed, int64_t watchdogPs);
     void TracePorts(const std::vector<uint32_t>& ports, SimTime resolution, size_t capacity);
     Flow* StartFlow(uint64_t id,
@@ -106,8 +106,7 @@ class Fabric::Impl
     const NetworkParameters parameters;
     DataPlane plane;
     Router router;
-    std::function<void(uint64_t)> onAction;
-    std::function<void(uint64_t)> onFlowDone;
+    PythonCall call{nullptr};
     bool stalled{false};
     std::set<const Flow*> active; //!< started and not complete
     std::vector<FlowRow> rows;
@@ -219,12 +218,10 @@ Fabric::Impl::AddLink(const LinkParameters& link)
 }
 
 std::string
-Fabric::Impl::SetCongestionControl(const std::string& typeId,
-                                   const std::vector<std::string>& attributes,
-                                   const std::vector<std::string>& values)
+Fabric::Impl::SetCongestionControl(const std::string& typeId, const std::string& attributes)
 {
     std::string problem =
-        Configure(m_ccFactory, CongestionControl::GetTypeId(), typeId, attributes, values);
+        Configure(m_ccFactory, CongestionControl::GetTypeId(), typeId, attributes);
     if (problem.empty())
     {
         m_freeCc.push_back(m_ccFactory.Create<CongestionControl>());
@@ -233,13 +230,11 @@ Fabric::Impl::SetCongestionControl(const std::string& typeId,
 }
 
 std::string
-Fabric::Impl::SetLoadBalancer(const std::string& typeId,
-                              const std::vector<std::string>& attributes,
-                              const std::vector<std::string>& values)
+Fabric::Impl::SetLoadBalancer(const std::string& typeId, const std::string& attributes)
 {
     ns3::ObjectFactory factory;
     std::string problem =
-        Configure(factory, LoadBalancer::GetTypeId(), typeId, attributes, values);
+        Configure(factory, LoadBalancer::GetTypeId(), typeId, attributes);
     if (problem.empty())
     {
         m_balancer = factory.Create<LoadBalancer>();
@@ -500,7 +495,7 @@ Fabric::Impl::Done(Flow* flow)
     flow->cc = nullptr;
     if (flow->notify)
     {
-        onFlowDone(flow->id);
+        call(ON_FLOW_DONE, flow->id);
     }
 }
 
@@ -731,29 +726,22 @@ Fabric::AddLink(const LinkParameters& link)
 }
 
 std::string
-Fabric::SetCongestionControl(const std::string& typeId,
-                             const std::vector<std::string>& attributes,
-                             const std::vector<std::string>& values)
+Fabric::SetCongestionControl(const std::string& typeId, const std::string& attributes)
 {
-    return m_impl->SetCongestionControl(typeId, attributes, values);
+    return m_impl->SetCongestionControl(typeId, attributes);
 }
 
 std::string
-Fabric::SetLoadBalancer(const std::string& typeId,
-                        const std::vector<std::string>& attributes,
-                        const std::vector<std::string>& values)
+Fabric::SetLoadBalancer(const std::string& typeId, const std::string& attributes)
 {
-    return m_impl->SetLoadBalancer(typeId, attributes, values);
+    return m_impl->SetLoadBalancer(typeId, attributes);
 }
 
 void
-Fabric::SetCallbacks(std::function<void(uint64_t)> onAction,
-                     std::function<void(uint64_t)> onFlowDone,
-                     std::function<void()> onHeartbeat)
+Fabric::SetCallback(uintptr_t callback)
 {
-    m_impl->onAction = std::move(onAction);
-    m_impl->onFlowDone = std::move(onFlowDone);
-    m_impl->plane.onHeartbeat = std::move(onHeartbeat);
+    m_impl->call = reinterpret_cast<PythonCall>(callback);
+    m_impl->plane.onHeartbeat = [impl = m_impl.get()] { impl->call(ON_HEARTBEAT, 0); };
 }
 
 void
@@ -779,7 +767,7 @@ Fabric::Schedule(uint64_t token, int64_t at)
 {
     Impl* impl = m_impl.get();
     ns3::Simulator::Schedule(ns3::TimeStep(at - Impl::Now()),
-                             std::function<void()>([impl, token] { impl->onAction(token); }));
+                             std::function<void()>([impl, token] { impl->call(ON_ACTION, token); }));
 }
 
 void

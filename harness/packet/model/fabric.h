@@ -6,7 +6,6 @@
 #include "fabric-types.h"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@ namespace kvnet
 /**
  * A network in one ns-3 simulation: nodes, links, flows, counters. One at a time in a process.
  *
- * Callbacks into Python must not raise; whoever wants to end the simulation from one calls Stop.
+ * The callback into Python must not raise; whoever wants to end the simulation from one calls Stop.
  */
 class Fabric
 {
@@ -31,17 +30,12 @@ class Fabric
 
     void AddNode(const std::string& name, bool isHost, uint64_t hashSeed);
     void AddLink(const LinkParameters& link);
-    /** An empty string, or what is wrong with the type or its attributes. */
-    std::string SetCongestionControl(const std::string& typeId,
-                                     const std::vector<std::string>& attributes,
-                                     const std::vector<std::string>& values);
+    /** `attributes`: a line "name=value" each. An empty string, or what is wrong with the type or its attributes. */
+    std::string SetCongestionControl(const std::string& typeId, const std::string& attributes);
     /** The same for what chooses among equal-cost ports; without it, the hash of ECMP does. Call before Build. */
-    std::string SetLoadBalancer(const std::string& typeId,
-                                const std::vector<std::string>& attributes,
-                                const std::vector<std::string>& values);
-    void SetCallbacks(std::function<void(uint64_t)> onAction,
-                      std::function<void(uint64_t)> onFlowDone,
-                      std::function<void()> onHeartbeat);
+    std::string SetLoadBalancer(const std::string& typeId, const std::string& attributes);
+    /** `callback` is the address of a PythonCall. */
+    void SetCallback(uintptr_t callback);
     /** Finish the network; `seed` is of the ports' random streams. */
     void Build(uint64_t seed, int64_t watchdogPs);
 
@@ -52,9 +46,9 @@ class Fabric
     void TracePorts(const std::vector<uint32_t>& ports, int64_t resolutionPs, uint64_t capacity);
 
     int64_t Now() const;
-    /** Call onAction(token) at a time >= now. */
+    /** Call ON_ACTION with the token at a time >= now. */
     void Schedule(uint64_t token, int64_t at);
-    /** Start a flow at a time >= now; with `notify`, onFlowDone(id) is called when it is complete. */
+    /** Start a flow at a time >= now; with `notify`, ON_FLOW_DONE is called when it is complete. */
     void StartFlow(uint64_t id,
                    uint32_t trafficClass,
                    uint32_t source,

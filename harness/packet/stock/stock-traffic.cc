@@ -20,6 +20,7 @@
 #include "ns3/uinteger.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -78,7 +79,7 @@ struct TcpFlow
 class StockTraffic::Impl : public std::enable_shared_from_this<StockTraffic::Impl>
 {
   public:
-    Impl(const TcpParameters& parameters, std::function<void(uint64_t)> onFlowDone);
+    Impl(const TcpParameters& parameters, PythonCall call);
 
     void AddNic(uint32_t node, uint32_t device, uint32_t port);
     void EnsureHost(uint32_t node);
@@ -102,14 +103,14 @@ class StockTraffic::Impl : public std::enable_shared_from_this<StockTraffic::Imp
     const uint32_t m_segmentBytes;
     std::map<uint32_t, Nic> m_nics;                      //!< by port
     std::map<uint32_t, std::vector<uint32_t>> m_portsOf; //!< of a node
-    std::function<void(uint64_t)> m_onFlowDone;
+    PythonCall m_call;
     std::set<uint32_t> m_hosts;                  //!< nodes that have the stack
     std::map<uint32_t, Ptr<Socket>> m_listeners; //!< by port
 };
 
-StockTraffic::Impl::Impl(const TcpParameters& parameters, std::function<void(uint64_t)> onFlowDone)
+StockTraffic::Impl::Impl(const TcpParameters& parameters, PythonCall call)
     : m_parameters(parameters), m_segmentBytes(parameters.mtu - TCP_OVERHEAD),
-      m_onFlowDone(std::move(onFlowDone))
+      m_call(call)
 {
 }
 
@@ -328,7 +329,7 @@ void StockTraffic::Impl::OnAcknowledged(TcpFlow& flow)
     active.erase(flow.row);
     if (notify)
     {
-        m_onFlowDone(id);
+        m_call(ON_FLOW_DONE, id);
     }
 }
 
@@ -341,9 +342,8 @@ void StockTraffic::Impl::Forget()
     m_listeners.clear();
 }
 
-StockTraffic::StockTraffic(const TcpParameters& parameters,
-                           std::function<void(uint64_t)> onFlowDone)
-    : m_impl(std::make_shared<Impl>(parameters, std::move(onFlowDone)))
+StockTraffic::StockTraffic(const TcpParameters& parameters, uintptr_t callback)
+    : m_impl(std::make_shared<Impl>(parameters, reinterpret_cast<PythonCall>(callback)))
 {
     // No socket may outlive the simulation.
     Simulator::ScheduleDestroy(std::function<void()>([impl = std::weak_ptr(m_impl)] {

@@ -6,7 +6,6 @@
 #include "fabric-types.h"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,8 +34,8 @@ struct TcpParameters
 class StockTraffic
 {
   public:
-    /** onFlowDone(id) is called when a flow that wants it is complete. */
-    StockTraffic(const TcpParameters& parameters, std::function<void(uint64_t)> onFlowDone);
+    /** `callback` is the address of a PythonCall: ON_FLOW_DONE is called when a flow that wants it is complete. */
+    StockTraffic(const TcpParameters& parameters, uintptr_t callback);
     ~StockTraffic();
 
     StockTraffic(const StockTraffic&) = delete;
