@@ -37,6 +37,12 @@ def _read_key(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _read_values(value: object) -> object:
+    if not isinstance(value, dict | list):
+        raise InputError(f"given {value!r}: must be a list of values, or a block of labels and what each of them sets")
+    return value
+
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Changes = dict[str, Any]  #: key path -> value, which takes the place of what was there, as with --set
 
@@ -50,7 +56,7 @@ class AxisBlock(_Block):
 
     name: Name
     key: Annotated[list[str], BeforeValidator(_read_key)] = Field(default_factory=list)
-    values: dict[str, Any] | list[Any]
+    values: Annotated[dict[str, Any] | list[Any], BeforeValidator(_read_values)]
 
 
 class QuickBlock(_Block):
@@ -177,26 +183,30 @@ def load_sweep(
     path = find("sweep", str(path_or_name))
     source = str(path)
     file = _read_file(path)
-    common = _settings(file.set, f"{source}: set")
+    common = _settings(file.set, f"{source}: set") + _seeds(file.seeds, source)
     axes = [[*_labels(axis, source, i)] for i, axis in enumerate(file.axes)]
-    blocks, repetitions = file.cells, file.seeds
+    blocks = file.cells
     if quick:
         if file.quick is None:
             raise InputError("must be a block of what a quick sweep changes", source=source, key="quick")
-        common += _settings(file.quick.set, f"{source}: quick.set")
+        common += _settings(file.quick.set, f"{source}: quick.set") + _seeds(file.quick.seeds, f"{source}: quick")
         axes = _quick_axes(file, axes, source)
         blocks = file.cells if file.quick.cells is None else file.quick.cells
-        repetitions = file.seeds if file.quick.seeds is None else file.quick.seeds
-    if repetitions is not None:
-        common += _settings({"seeds": repetitions}, source)
     names = tuple(axis.name for axis in file.axes) or _columns(blocks, source)
     _check_names(names, source)
     changes = [parse_override(text) for text in overrides]
+    options = {"requests": requests, "schedulers": schedulers, "seeds": seeds, "backend": backend}
+    given = [*changes, *(Override((key,), value, f"--{key}") for key, value in options.items() if value is not None)]
     read = _read_once()
     entries: list[Entry] = []
     known: dict[str, Entry] = {}
+    places = set()
     for labels in _places(file, axes, blocks, source):
         place = tuple(zip(names, (label.text for label in labels), strict=True))
+        if place in places:
+            message = f"two cells have the labels {' / '.join(f'{axis} {label}' for axis, label in place)}"
+            raise InputError(message, source=source, key="cells")
+        places.add(place)
         base = next((label.scenario for label in reversed(labels) if label.scenario is not None), file.scenario)
         if base is None:
             message = "is required and missing, as not every cell names its scenario"
@@ -216,13 +226,21 @@ def load_sweep(
         # Of two places the cells of one backend alone may be the same: then they are run once, and shown at both.
         if all(entry.digest in known for entry in new):
             twin = known[new[0].digest].name
-            message = f"the cells {twin!r} and {new[0].name!r} are the same: nothing differs in what they run"
+            message = f"the cells {twin!r} and {new[0].name!r} are the same: {_why_same(labels, given, scenario)}"
             raise InputError(message, source=source, key="axes" if file.axes else "cells")
         entries += new
         known |= {entry.digest: entry for entry in new}
     from harness.sweep_block import check  # here, as it loads pandas
 
-    check(file.figures, names, source=source)
+    labels_of = {axis: list(dict.fromkeys(dict(entry.place)[axis] for entry in entries)) for axis in names}
+    labels_of["scheduler"] = list(dict.fromkeys(run.label(entry.scheduler) for entry in entries))
+    try:
+        check(file.figures, names, labels_of, source=source)
+    except InputError:
+        if not quick and not given:
+            raise
+        # Options may leave out what a figure names: what counts is the file as it stands.
+        load_sweep(path, overrides=[text for text in overrides if parse_override(text).path[0] != "schedulers"])
     seconds = None if file.cell_time_limit is None else file.cell_time_limit / 1e12
     return Sweep(
         name=file.name,
@@ -237,9 +255,13 @@ def load_sweep(
 
 
 def _read_file(path: Path) -> SweepFile:
+    raw = read_yaml(path)
+    if "workload" in raw and "scenario" not in raw:
+        message = "is a scenario, which `netkv-cosim run` runs: a sweep names one as its `scenario`"
+        raise InputError(message, source=str(path))
     try:
         # Strict JSON has lists for tuples and text for integer keys, but no True for 1 and no "3" for 3.
-        return SweepFile.model_validate_json(json.dumps(read_yaml(path)), strict=True)
+        return SweepFile.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
         raise input_error(error, SweepFile, source=str(path)) from error
 
@@ -262,6 +284,10 @@ def _settings(changes: Mapping[str, Any], source: str) -> list[Override]:
         if "" in path:
             raise InputError(f"given {key!r}: must be a key, or keys with a point between them", source=source)
     return [Override(paths[key], value, source) for key, value in changes.items()]
+
+
+def _seeds(repetitions: object, source: str) -> list[Override]:
+    return [] if repetitions is None else _settings({"seeds": repetitions}, source)
 
 
 def _label(text: str, changes: object, source: str) -> _Label:
@@ -359,14 +385,16 @@ def _places(
         for i, block in enumerate(blocks):
             texts = [str(value) for key, value in block.items() if key not in ("scenario", "set")]
             changes = block.get("set", {})
-            with located(source, f"cells.{i}"):
-                if not isinstance(changes, Mapping):
-                    raise InputError(f"given {changes!r}: must be a block of keys", key="set")
-                base = {"scenario": block["scenario"]} if "scenario" in block else {}
-                setting = _label("", {**changes, **base}, f"{source}: cells.{i}")
+            if not isinstance(changes, Mapping):
+                message = f"given {changes!r}: must be a block of keys"
+                raise InputError(message, source=source, key=f"cells.{i}.set")
+            base = {"scenario": block["scenario"]} if "scenario" in block else {}
+            setting = _label("", {**changes, **base}, f"{source}: cells.{i}")
             first = _Label(texts[0], setting.scenario, setting.settings)
             places.append((first, *(_Label(text, None, ()) for text in texts[1:])))
         return places
+    if file.combine == "zip" and not axes:
+        raise InputError("given 'zip': there are no axes to go together", source=source, key="combine")
     if file.combine == "product":
         return list(itertools.product(*axes))
     lengths = {axis.name: len(labels) for axis, labels in zip(file.axes, axes, strict=True)}
@@ -374,6 +402,20 @@ def _places(
         counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         raise InputError(f"given 'zip': all axes must have as many values; {counts}", source=source, key="combine")
     return list(zip(*axes, strict=True))
+
+
+def _why_same(labels: Sequence[_Label], given: Sequence[Override], scenario: Scenario) -> str:
+    """Why what the labels set changes nothing, as far as that can be told."""
+    for path in (setting.path for label in labels for setting in label.settings):
+        for option in given:
+            if path[: len(option.block)] == option.block:
+                return f"{option.source} takes the place of what they set"
+        instead = f"fluid_{path[0]}"
+        if scenario.backend == "fluid" and getattr(scenario, instead, None) is not None:
+            return (
+                f"`{path[0]}` has no effect in the fluid model, where `{instead}` takes its place; try --backend packet"
+            )
+    return "nothing differs in what they run"
 
 
 def where(source: str, place: Sequence[tuple[str, str]]) -> str:

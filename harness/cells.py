@@ -489,6 +489,7 @@ def _numbers(result: RunResult, scenario: Scenario) -> dict[str, Any]:
         "flows": len(result.network.flows.size_bytes),
         "simulated_s": result.network.port_totals.now_ps / 1e12,
         "decision_mean_us": float(decisions_s.mean()) * 1e6 if decisions_s.size else None,
+        "decision_median_us": float(np.median(decisions_s)) * 1e6 if decisions_s.size else None,
         "decision_max_us": float(decisions_s.max()) * 1e6 if decisions_s.size else None,
     }
 

@@ -10,7 +10,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -55,8 +55,22 @@ def build_network_models(sweep: Sweep) -> None:
 
 
 def network_warnings(sweep: Sweep) -> list[str]:
-    """What an expert would want to know of the network's settings before the sweep, each text once."""
-    return list(dict.fromkeys(text for scenario in sweep.scenarios for text in run.network_warnings(scenario)))
+    """What an expert would want to know of the network models before the sweep, each text once."""
+    texts = [text for scenario in sweep.scenarios for text in run.network_warnings(scenario)]
+    return [*dict.fromkeys(texts), *_axes_without_effect(sweep)]
+
+
+def _axes_without_effect(sweep: Sweep) -> Iterator[str]:
+    """Of two network models one may not know what an axis sets: an oracle that never changes has no interval."""
+    for backend in dict.fromkeys(entry.backend for entry in sweep.entries):
+        entries = [entry for entry in sweep.entries if entry.backend == backend]
+        for axis in sweep.axes:
+            cells: dict[Any, list[str]] = {}
+            for entry in entries:
+                rest = (*(pair for pair in entry.place if pair[0] != axis), run.label(entry.scheduler), entry.seed)
+                cells.setdefault(rest, []).append(entry.digest)
+            if all(len(digests) > 1 and len(set(digests)) == 1 for digests in cells.values()):
+                yield f"axis {axis!r} has no effect in the {backend} model, which has the same cells at all its labels"
 
 
 def plan(sweep: Sweep, out: Path) -> list[Cell]:

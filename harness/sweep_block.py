@@ -22,7 +22,7 @@ from harness.validation import input_error, join_key, located, unknown
 PAPER_DIRECTORY = Path(str(files("scenarios"))) / "sweeps" / "paper"
 
 #: Columns of a cell's status that hold wall time: no table may depend on them.
-WALL_CLOCK = ("decision_mean_us", "decision_max_us")
+WALL_CLOCK = ("decision_mean_us", "decision_median_us", "decision_max_us")
 
 #: Name and format of every column of summary.csv that can be shown, and of a cell's wall times.
 _COLUMNS = {
@@ -42,11 +42,15 @@ _COLUMNS = {
     "goodput_gbps": ("goodput [Gb/s]", ",.1f"),
     "completed": ("completed requests", ",.0f"),
     "decision_mean_us": ("mean time of a decision [us]", ",.0f"),
+    "decision_median_us": ("median time of a decision [us]", ",.0f"),
     "decision_max_us": ("longest time of a decision [us]", ",.0f"),
 }
 
 #: Columns that lead every point of a figure, beside the axes.
 WHO = ("backend", "scheduler")
+
+#: Columns of tables/NAME.csv after the keys; `paper_pm` is half the published interval, as it is given there.
+POINT_COLUMNS = ("metric", "mean", "ci_low", "ci_high", "seeds", "paper", "paper_pm", "difference")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ class Quantity:
 
 class _Block(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Labels = Mapping[str, Sequence[str]]
 
 
 def _named(value: object) -> object:
@@ -100,7 +107,8 @@ class Metric(_Block):
             raise InputError("given with `gain_over`: one of the two", key="minus")
         if self.format is not None:
             try:
-                format(0.5, self.format)
+                for form in (self.format, "+" + self.format.lstrip("+")):  # differences have a sign
+                    format(0.5, form)
             except ValueError as error:
                 message = f"given {self.format!r}: must be a format of Python for a number, such as .1f"
                 raise InputError(message, key="format") from error
@@ -178,8 +186,13 @@ class Figure(_Block, ABC):
 
     @property
     @abstractmethod
+    def keyed(self) -> dict[str, Metric]:
+        """By the key of the block that holds it, every metric that is shown."""
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """What it shows."""
+        return tuple(self.keyed.values())
 
     @property
     @abstractmethod
@@ -204,9 +217,9 @@ class _Plot(Figure):
     share_y: bool = True
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def keyed(self) -> dict[str, Metric]:
         """One, or one for each column of panels."""
-        return self.y
+        return {f"y.{i}": metric for i, metric in enumerate(self.y)}
 
     @property
     def shown(self) -> dict[str, str]:
@@ -248,9 +261,9 @@ class Heatmap(Figure):
         return self
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def keyed(self) -> dict[str, Metric]:
         """The one that is mapped."""
-        return (self.value,)
+        return {"value": self.value}
 
     @property
     def shown(self) -> dict[str, str]:
@@ -271,9 +284,9 @@ class Table(Figure):
     columns: MetricSpecs
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def keyed(self) -> dict[str, Metric]:
         """The columns."""
-        return self.columns
+        return {f"columns.{i}": metric for i, metric in enumerate(self.columns)}
 
     @property
     def shown(self) -> dict[str, str]:
@@ -289,12 +302,15 @@ _KINDS: dict[str, type[Lines | Bars | Heatmap | Table]] = {
 }
 
 
-def check(figures: object, axes: Sequence[str], *, source: str = "") -> tuple[Figure, ...]:
+def check(
+    figures: object, axes: Sequence[str], labels: Labels | None = None, *, source: str = ""
+) -> tuple[Figure, ...]:
     """Read a sweep's `figures:` block.
 
     Parameters
     ----------
     axes : the names of the sweep's axes.
+    labels : of each axis, and as `scheduler` the names of the schedulers: what a figure may name; anything if None.
     source : the file that the block stands in.
 
     Raises
@@ -304,7 +320,9 @@ def check(figures: object, axes: Sequence[str], *, source: str = "") -> tuple[Fi
     with located(source):
         if not isinstance(figures, Sequence) or isinstance(figures, str):
             raise InputError(f"given {figures!r}: must be a list", key="figures")
-        checked = [_check_one(block, axes, f"figures.{i}") for i, block in enumerate(figures)]
+        if figures:
+            _check_tables(axes, labels or {})
+        checked = [_check_one(block, axes, labels, f"figures.{i}") for i, block in enumerate(figures)]
         names = [figure.name for figure in checked]
         for i, name in enumerate(names):
             if name in names[:i] or name == "claims":
@@ -312,7 +330,20 @@ def check(figures: object, axes: Sequence[str], *, source: str = "") -> tuple[Fi
     return tuple(checked)
 
 
-def _check_one(block: object, axes: Sequence[str], key: str) -> Figure:
+def _check_tables(axes: Sequence[str], labels: Labels) -> None:
+    """Whether the points of a figure can be told apart by the axes' names and labels."""
+    for axis in axes:
+        if axis in (*POINT_COLUMNS, "value"):
+            message = f"with figures, an axis cannot be called {axis!r}: that is a column of their tables"
+            raise InputError(message, key="axes")
+        known: dict[str, str] = {}
+        for label in labels.get(axis, ()):
+            if (twin := known.setdefault(label_text(label), label)) != label:
+                message = f"the labels {twin!r} and {label!r} of axis {axis!r} are the same number"
+                raise InputError(message, key="axes")
+
+
+def _check_one(block: object, axes: Sequence[str], labels: Labels | None, key: str) -> Figure:
     if not isinstance(block, Mapping):
         raise InputError(f"given {block!r}: must be a block of keys", key=key)
     if "kind" not in block:
@@ -326,11 +357,15 @@ def _check_one(block: object, axes: Sequence[str], key: str) -> Figure:
         raise input_error(error, model, key=key) from error
     with located(key=key):
         _check_axes(figure, axes)
+        _check_metrics(figure)
+        if labels is not None:
+            _check_names(figure, labels)
         if figure.is_wall_clock and any(metric.of not in WALL_CLOCK for metric in figure.metrics):
             raise InputError(f"{' and '.join(WALL_CLOCK)} are wall time, and go into a figure of their own")
         for i, claim in enumerate(figure.claims):
-            if claim.axis is not None and claim.axis not in figure.shown.values():
-                message = unknown("axis of this figure", claim.axis, figure.shown.values())
+            along = [axis for axis in figure.shown.values() if axis not in (*WHO, figure.facet_axis)]
+            if claim.axis is not None and claim.axis not in along:
+                message = unknown("axis within a panel of this figure", claim.axis, along)
                 raise InputError(message, key=f"claims.{i}.{'flat' if claim.flat else 'monotone'}")
             if claim.wins and any(metric.gain_over is None for metric in figure.metrics):
                 raise InputError("goes with gain_over only", key=f"claims.{i}.wins")
@@ -360,6 +395,36 @@ def _check_axes(figure: Figure, axes: Sequence[str]) -> None:
             raise InputError(message, key=join_key("where", axis))
         if used.count(axis) > 1:
             raise InputError(f"the axis {axis!r} is named twice")
+
+
+def _check_metrics(figure: Figure) -> None:
+    ids: set[str] = set()
+    heads = [*WHO, *(figure.labels.get(axis, axis.replace("_", " ")) for axis in figure.shown.values())]
+    for key, metric in figure.keyed.items():
+        if metric.id in ids:
+            raise InputError(f"{metric.id!r} is listed twice", key=key)
+        ids.add(metric.id)
+        if isinstance(figure, Table) and metric.quantity.label in heads:
+            raise InputError(f"{metric.quantity.label!r} is what another column is called", key=join_key(key, "label"))
+        heads.append(metric.quantity.label)
+
+
+def _check_names(figure: Figure, labels: Labels) -> None:
+    """Whether the sweep has the labels and schedulers that a figure names."""
+    for axis, label in figure.where.items():
+        if label_text(label) not in map(label_text, labels[axis]):
+            message = unknown(f"label of axis {axis!r}", label_text(label), labels[axis])
+            raise InputError(message, key=join_key("where", axis))
+    schedulers = labels["scheduler"]
+    for i, name in enumerate(figure.schedulers):
+        if name not in schedulers:
+            raise InputError(unknown("scheduler of this sweep", name, schedulers), key=f"schedulers.{i}")
+    for key, metric in figure.keyed.items():
+        with located(key=join_key(key, "minus" if metric.gain_over is None else "gain_over")):
+            if metric.baseline is not None and metric.baseline not in schedulers:
+                raise InputError(unknown("scheduler of this sweep", metric.baseline, schedulers))
+            if {metric.baseline} == set(figure.schedulers or schedulers):
+                raise InputError(f"given {metric.baseline!r}: there is no other scheduler to hold against it")
 
 
 # --- Labels, published values -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from matplotlib import rc_context
 from harness import figures as run_figures
 from harness import metrics, results, sweep_figures
 from harness.sweep_block import (
+    POINT_COLUMNS,
     WALL_CLOCK,
     WHO,
     Bars,
@@ -43,9 +44,6 @@ __all__ = ["CLAIM_COLUMNS", "GAP", "POINT_COLUMNS", "check", "render"]
 
 #: The backend column of the difference between the two network models.
 GAP = "fluid - packet"
-
-#: Columns of tables/NAME.csv after the keys; `paper_pm` is half the published interval, as it is given there.
-POINT_COLUMNS = ("metric", "mean", "ci_low", "ci_high", "seeds", "paper", "paper_pm", "difference")
 
 #: Columns of tables/claims.csv.
 CLAIM_COLUMNS = ("figure", "claim", "backend", "scheduler", "of", "verdict", "numbers")
@@ -447,7 +445,7 @@ def _draw(figure: Figure, frame: Frame) -> bytes:
     options: dict[str, Any] = {}
     if isinstance(figure, Lines | Bars):
         options = {"x": figure.x, "metrics": quantities, "facet": figure.facet, "share_y": figure.share_y}
-    with rc_context(run_figures.STYLE):
+    with rc_context({**run_figures.STYLE, "text.parse_math": False}):  # a label may hold any number of $
         if isinstance(figure, Lines):
             drawn = sweep_figures.lines(frame, log_x=figure.log_x, **options)
         elif isinstance(figure, Bars):
@@ -499,7 +497,8 @@ def _report(
         )
     if claims:
         parts += ["<h2>Claims</h2>", run_figures.html_table(claims), f"<p class=quiet>{escape(_ABOUT_CLAIMS)}</p>"]
-    parts += ["<h2>Figures and tables</h2>", *sections]
+    none = "<p class=quiet>The sweep has no <code>figures</code>; summary.csv has a row per run.</p>"
+    parts += ["<h2>Figures and tables</h2>", *(sections or [none])]
     if failed:
         parts.append("<h2 id=failed>Runs that are not complete</h2>")
         for run in failed[:_SHOWN_FAILURES]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from harness import sweep
 from harness.axes import load_sweep
 from harness.config import load_scenario, presets
 from harness.errors import InputError
+from tests.conftest import PROJECT
 
 #: Four places of two cells each.
 SWEEP = """
@@ -149,6 +152,22 @@ BASE = "name: x\nscenario: rag\nset: {schedulers: [rr]}\nseeds: 1\n"
             "combine: ",
             "r has 1, b has 2",
         ),
+        (BASE + "combine: zip", "combine: given 'zip': ", "there are no axes"),
+        (BASE + "axes: [{name: r, key: requests, values: 5}]", "axes.0.values: given 5: ", "must be a list of values"),
+        (BASE + "cells: [{a: 1, set: {requests: 5}}, {a: 1}]", "cells: ", "two cells have the labels a 1"),
+        (BASE + "cells: [{a: 1, scenario: 5}]", "cells.0: scenario: given 5: ", "the name of a scenario"),
+        ("name: x\nworkload: {use: rag}\nquick: {requests: 5}", "", "is a scenario, which `netkv-cosim run` runs"),
+        (
+            BASE + "axes: [{name: r, key: requests, values: [5]}]\n"
+            "figures: [{name: a, kind: table, title: A, where: {r: 6}, columns: ttft_mean_ms}]",
+            "figures.0.where.r: ",
+            "unknown label of axis 'r' '6'. Allowed: 5",
+        ),
+        (
+            BASE + "figures: [{name: a, kind: table, title: A, columns: {gain_over: ca}}]",
+            "figures.0.columns.0.gain_over: ",
+            "unknown scheduler of this sweep 'ca'. Allowed: rr",
+        ),
         (BASE + "combine: zpi", "combine: given 'zpi': ", "'product' or 'zip'"),
         (BASE + "axis: []", "axis: ", "unknown key 'axis'; did you mean 'axes'?"),
         (BASE + "axes: [{name: r, key: requests, vlues: [5]}]", "axes.0.vlues: ", "did you mean 'values'?"),
@@ -169,6 +188,57 @@ def test_a_mistake_is_found_before_any_run(tmp_path: Path, text: str, where: str
     assert message in str(caught.value)
 
 
+FIGURE = """
+quick: {set: {schedulers: [ca]}, axes: {p_share: [0]}}
+figures: [{name: a, kind: table, title: A, rows: [ratio], where: {p_share: SHARE}, columns: {gain_over: BASE}}]
+"""
+
+
+@pytest.mark.parametrize("options", [{"quick": True}, {"schedulers": ["ca"]}, {"overrides": ["schedulers=[ca]"]}])
+def test_what_options_leave_out_a_figure_may_name(tmp_path: Path, options: dict[str, Any]) -> None:
+    text = SWEEP + FIGURE.replace("SHARE", "0.9")
+    found = load_sweep(write(tmp_path, text.replace("BASE", "rr")), **options)
+    assert {entry.scheduler.use for entry in found.entries} == {"ca"}
+    with pytest.raises(InputError, match="gain_over: unknown scheduler of this sweep 'cla'; did you mean 'ca'?"):
+        load_sweep(write(tmp_path, text.replace("BASE", "cla")), **options)
+    with pytest.raises(InputError, match="where.p_share: unknown label of axis 'p_share' '0.8'; did you mean '0.9'?"):
+        load_sweep(write(tmp_path, (SWEEP + FIGURE).replace("SHARE", "0.8").replace("BASE", "rr")), **options)
+
+
+@pytest.mark.parametrize(
+    ("axis", "options", "reason"),
+    [
+        ("{name: a, key: workload.rate, values: [1, 2]}", {"overrides": ["workload.rate=3"]}, "--set workload.rate=3 "),
+        ("{name: a, key: requests, values: [5, 6]}", {"requests": 7}, "--requests "),
+    ],
+)
+def test_an_option_in_place_of_an_axis_is_named(
+    tmp_path: Path, axis: str, options: dict[str, Any], reason: str
+) -> None:
+    path = write(tmp_path, f"{BASE}axes: [{axis}]")
+    with pytest.raises(InputError, match=f"are the same: {reason}takes the place of what they set"):
+        load_sweep(path, **options)
+
+
+def test_an_axis_that_the_fluid_model_does_not_know_is_refused_there() -> None:
+    with pytest.raises(InputError) as caught:
+        load_sweep("staleness", backend="fluid")
+    assert caught.value.message == (
+        "the cells 'interval 100ms / fluid / cla-tuned / seed 1' and 'interval 1s / fluid / cla-tuned / seed 1' are "
+        "the same: `oracle` has no effect in the fluid model, where `fluid_oracle` takes its place; "
+        "try --backend packet"
+    )
+    assert len(load_sweep("staleness", backend="fluid", overrides=["fluid_oracle=null"]).entries) == 36
+
+
+def test_the_example_in_the_readme_is_read(tmp_path: Path) -> None:
+    text = (PROJECT / "scenarios" / "sweeps" / "README.md").read_text()
+    (example,) = re.findall(r"In `mine.yaml`:\n\n```yaml\n(.*?)```", text, re.DOTALL)
+    found = load_sweep(write(tmp_path, example), backend="fluid")
+    assert (found.axes, len(found.entries), len(found.figures)) == (("load", "fabric"), 36, 1)
+    assert f"These {len(found.entries)} runs" in text
+
+
 @pytest.mark.parametrize(
     ("quick", "message"),
     [
@@ -176,6 +246,7 @@ def test_a_mistake_is_found_before_any_run(tmp_path: Path, text: str, where: str
         ("quick: {axes: {ration: [a]}}", "quick.axes.ration: unknown axis 'ration'; did you mean 'ratio'?"),
         ("quick: {axes: {ratio: [8:1]}}", "quick.axes.ratio: unknown label of axis 'ratio' '8:1'; did you mean"),
         ("quick: {axes: {ratio: []}}", "quick.axes.ratio: must have at least one label"),
+        ("quick: {seeds: []}", "quick: seeds: given []: must be a number of repetitions"),
     ],
 )
 def test_a_mistake_in_the_quick_block(tmp_path: Path, quick: str, message: str) -> None:

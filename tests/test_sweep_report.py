@@ -89,6 +89,7 @@ TABLE = {
     "columns": ["ttft_mean_ms", {"gain_over": "rr"}],
 }
 LINE = {"name": "lines", "kind": "line", "title": "TTFT", "x": "load", "y": "ttft_mean_ms", "where": {"share": 0.1}}
+BARS = {**LINE, "name": "bars", "kind": "bars", "x": "scheduler", "facet": "load"}
 MAP = {
     "name": "map",
     "kind": "heatmap",
@@ -356,12 +357,11 @@ def test_bars_of_both_models_stand_side_by_side() -> None:
 def test_tables_and_pictures_are_the_same_bytes_and_know_no_clock(tmp_path: Path) -> None:
     summary = make_summary(gains({1.0: (20, 15), 2.0: (10, 10)}), backends=("packet", "fluid"))
     wall = {**LINE, "name": "wall", "y": "decision_mean_us", "claims": [{"below": 1500}]}
-    bars = {**LINE, "name": "bars", "kind": "bars", "x": "scheduler", "facet": "load"}
     keys = summary[[*AXES, "backend", "scheduler", "seed"]].to_dict("records")
     files = []
     for out, time_us in ((tmp_path / "a", 10.0), (tmp_path / "b", 99.0)):
         manifest = {**MANIFEST, "cells": [{**key, "decision_mean_us": time_us} for key in keys]}
-        written = render(out, summary, LINE, bars, MAP, TABLE, wall, manifest=manifest)
+        written = render(out, summary, LINE, BARS, MAP, TABLE, wall, manifest=manifest)
         assert all(path.is_file() for path in written)
         names = {path.relative_to(out).as_posix() for path in written}
         assert names == {
@@ -374,6 +374,23 @@ def test_tables_and_pictures_are_the_same_bytes_and_know_no_clock(tmp_path: Path
         files.append({name: (out / name).read_bytes() for name in names if name[:7] in ("figures", "tables/")})
     differing = {name for name in files[0] if files[0][name] != files[1][name]}
     assert differing == {"figures/wall.png"}
+
+
+def test_a_label_may_hold_dollars(tmp_path: Path) -> None:
+    """They are no formulas: an unfinished one would end the sweep when its cells have run."""
+    summary = make_summary(lambda load, *_: 1.0, loads=("$x_{$", "b"))
+    written = render(
+        tmp_path,
+        summary,
+        {**LINE, "title": "$\\frac$"},
+        {**BARS, "facet": None, "where": {**LINE["where"], "load": "b"}},
+    )
+    assert tmp_path / "figures" / "lines.png" in written
+
+
+def test_the_report_of_a_sweep_without_figures_says_so(tmp_path: Path) -> None:
+    render(tmp_path, make_summary(gains({1.0: (20, 15), 2.0: (10, 10)})))
+    assert "The sweep has no <code>figures</code>" in (tmp_path / "report.html").read_text()
 
 
 def test_rendering_again_leaves_nothing_of_before(tmp_path: Path) -> None:
@@ -421,12 +438,17 @@ def test_the_report_names_what_failed_and_what_has_no_data(tmp_path: Path) -> No
         ({**LINE, "y": {"of": "ttft_mean_ms", "format": "q"}}, "figures.0.y.0.format", "must be a format of Python"),
         ({**LINE, "y": ["ttft_mean_ms", "decision_mean_us"]}, "figures.0", "a figure of their own"),
         ({**LINE, "log_x": "yes"}, "figures.0.log_x", "must be true or false"),
-        ({**LINE, "claims": [{"monotone": "share"}]}, "figures.0.claims.0.monotone", "unknown axis of this figure"),
+        ({**LINE, "claims": [{"monotone": "share"}]}, "figures.0.claims.0.monotone", "figure 'share'. Allowed: load"),
+        ({**BARS, "claims": [{"monotone": "scheduler"}]}, "figures.0.claims.0.monotone", "'scheduler'. Allowed: none"),
+        ({**BARS, "claims": [{"flat": "load", "within": 1}]}, "figures.0.claims.0.flat", "'load'. Allowed: none"),
         ({**LINE, "claims": [{"wins": True}]}, "figures.0.claims.0.wins", "goes with gain_over only"),
         ({**LINE, "claims": [{"wins": True, "below": 1}]}, "figures.0.claims.0", "one of the keys"),
         ({**LINE, "claims": [{"flat": "load"}]}, "figures.0.claims.0.within", "`flat` needs it"),
         ({**MAP, "schedulers": ["rr", "ca"]}, "figures.0.schedulers", "the one scheduler"),
         ({**TABLE, "rows": ["load", "scheduler"]}, "figures.0.rows.1", "unknown axis 'scheduler'"),
+        ({**LINE, "y": 2 * ["ttft_mean_ms"]}, "figures.0.y.1", "'ttft_mean_ms' is listed twice"),
+        ({**TABLE, "columns": {"label": "load"}}, "figures.0.columns.0.label", "'load' is what another column is"),
+        ({**TABLE, "columns": {"minus": "rr", "format": "x<9"}}, "figures.0.columns.0.format", "given 'x<9': "),
         ({**TABLE, "paper": "tabel2.csv"}, "figures.0.paper", "did you mean 'table2.csv'?"),
     ],
 )
@@ -435,6 +457,44 @@ def test_a_mistake_in_the_block_is_told_with_its_key(block: Any, key: str, messa
         sweep_report.check([block], AXES, source="sweep.yaml")
     assert (caught.value.source, caught.value.key) == ("sweep.yaml", key)
     assert message in caught.value.message
+
+
+LABELS = {"load": ["1.0", "2.0"], "share": ["0.1", "low"], "scheduler": ["rr", "lab.py:Mine"]}
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "message"),
+    [
+        ({**LINE, "where": {"share": "lwo"}}, "where.share", "label of axis 'share' 'lwo'; did you mean 'low'?"),
+        ({**LINE, "where": {"share": 1}}, "where.share", "unknown label of axis 'share' '1'. Allowed: 0.1, low"),
+        ({**LINE, "schedulers": ["rr", "lab:Mine"]}, "schedulers.1", "'lab:Mine'; did you mean 'lab.py:Mine'?"),
+        ({**LINE, "y": {"gain_over": "r"}}, "y.0.gain_over", "unknown scheduler of this sweep 'r'; did you mean 'rr'?"),
+        ({**TABLE, "columns": ["ttft_mean_ms", {"minus": "ca"}]}, "columns.1.minus", "'ca'. Allowed: rr, lab.py:Mine"),
+        ({**MAP, "schedulers": ["ca"]}, "schedulers.0", "unknown scheduler of this sweep 'ca'. Allowed: rr,"),
+        ({**MAP, "schedulers": ["rr"]}, "value.gain_over", "given 'rr': there is no other scheduler"),
+    ],
+)  # fmt: skip
+def test_a_figure_names_what_the_sweep_has(block: Any, key: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        sweep_report.check([block], AXES, LABELS)
+    assert caught.value.key == f"figures.0.{key}"
+    assert message in caught.value.message
+    assert sweep_report.check([block], AXES)  # when it is drawn, what is missing is no mistake
+
+
+def test_labels_are_the_same_as_their_numbers() -> None:
+    share = {"share": ["0.10", "low"]}
+    blocks = [{**LINE, "where": {"share": given}, "name": name} for name, given in (("a", 0.1), ("b", "low"))]
+    assert [figure.name for figure in sweep_report.check(blocks, AXES, {**LABELS, **share})] == ["a", "b"]
+    with pytest.raises(InputError, match="axes: the labels '1' and '1.0' of axis 'load' are the same number"):
+        sweep_report.check([LINE], AXES, {**LABELS, "load": ["1", "1.0"]})
+
+
+@pytest.mark.parametrize("name", ["mean", "metric", "value", "seeds"])
+def test_an_axis_cannot_be_called_like_a_column_of_the_tables(name: str) -> None:
+    sweep_report.check([], [name])
+    with pytest.raises(InputError, match=f"axes: with figures, an axis cannot be called '{name}'"):
+        sweep_report.check([{**LINE, "x": name, "where": {}}], [name])
 
 
 def test_two_figures_cannot_have_one_name() -> None:
