@@ -166,6 +166,7 @@ def load_sweep(
     seeds: int | None = None,
     backend: str | None = None,
     quick: bool = False,
+    only: Sequence[str] = (),
 ) -> Sweep:
     """Read, resolve and check a sweep, every cell of it.
 
@@ -175,6 +176,7 @@ def load_sweep(
     overrides : ``key.path=value`` each, for all cells.
     requests, schedulers, seeds, backend : in place of the file's, for all cells.
     quick : apply the file's `quick:` block: its `set` before the axes, the changes of its `axes` after them.
+    only : ``axis=label,label`` each: leave out the cells with other labels of the axis.
 
     Raises
     ------
@@ -201,7 +203,7 @@ def load_sweep(
     entries: list[Entry] = []
     known: dict[str, Entry] = {}
     places = set()
-    for labels in _places(file, axes, blocks, source):
+    for labels in _chosen(_places(file, axes, blocks, source), names, only):
         place = tuple(zip(names, (label.text for label in labels), strict=True))
         if place in places:
             message = f"two cells have the labels {' / '.join(f'{axis} {label}' for axis, label in place)}"
@@ -237,7 +239,7 @@ def load_sweep(
     try:
         check(file.figures, names, labels_of, source=source)
     except InputError:
-        if not quick and not given:
+        if not quick and not given and not only:
             raise
         # Options may leave out what a figure names: what counts is the file as it stands.
         load_sweep(path, overrides=[text for text in overrides if parse_override(text).path[0] != "schedulers"])
@@ -402,6 +404,26 @@ def _places(
         counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         raise InputError(f"given 'zip': all axes must have as many values; {counts}", source=source, key="combine")
     return list(zip(*axes, strict=True))
+
+
+def _chosen(places: Sequence[Sequence[_Label]], axes: Sequence[str], only: Sequence[str]) -> list[Sequence[_Label]]:
+    """The places with the labels that `only` names."""
+    chosen = [*places]
+    for text in only:
+        axis, _, listed = text.partition("=")
+        with located(f"--only {text}"):
+            if axis not in axes:
+                raise InputError(unknown("axis", axis, axes))
+            column = axes.index(axis)
+            known = list(dict.fromkeys(labels[column].text for labels in places))
+            wanted = listed.split(",")
+            for label in wanted:
+                if label not in known:
+                    raise InputError(unknown(f"label of axis {axis!r}", label, known))
+            chosen = [labels for labels in chosen if labels[column].text in wanted]
+    if not chosen:
+        raise InputError(f"no cell is left by {' '.join(f'--only {text}' for text in only)}")
+    return chosen
 
 
 def _why_same(labels: Sequence[_Label], given: Sequence[Override], scenario: Scenario) -> str:

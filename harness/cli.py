@@ -135,6 +135,13 @@ def _parser() -> _Parser:
     sub.add_argument("--schedulers", type=_names, metavar="A,B,...", help="names, module:Class or path/file.py:Class")
     sub.add_argument("--seeds", type=_count, metavar="N", help="repetitions of every cell, with the seeds 1..N")
     sub.add_argument("--requests", type=_count, metavar="N", help="requests a cell")
+    sub.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="AXIS=LABEL,...",
+        help="a part now; --resume without it adds the rest",
+    )
     sub.add_argument("--jobs", type=_count, metavar="N", help="processes at a time (default: the cores there are)")
     sub.add_argument("--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, as tcp://host:8786")
     sub.add_argument("--quick", action="store_true", help="small but real: what the sweep's quick block says")
@@ -301,6 +308,7 @@ def _sweep(options: argparse.Namespace) -> int:
         seeds=options.seeds,
         backend=options.backend,
         quick=options.quick,
+        only=options.only,
     )
     if options.print_job_script:
         if found.cluster is None:

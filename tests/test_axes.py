@@ -114,6 +114,20 @@ def test_options_are_for_all_cells(tmp_path: Path) -> None:
     assert {(e.scheduler.use, e.scenario.requests, e.scenario.slo.ttft) for e in found.entries} == {("ca", 7, 10**12)}
 
 
+def test_only_some_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, SWEEP)
+    whole = load_sweep(path)
+    found = load_sweep(path, only=["p_share=0.9", "ratio=2:1,4:1"])
+    assert found.entries == tuple(entry for entry in whole.entries if dict(entry.place)["p_share"] == "0.9")
+    assert len(found.entries) == len(whole.entries) / 2
+    with pytest.raises(InputError, match="--only share=1: unknown axis 'share'; did you mean 'p_share'?"):
+        load_sweep(path, only=["share=1"])
+    with pytest.raises(InputError, match="--only ratio=2:1,: unknown label of axis 'ratio' ''. Allowed: 2:1, 4:1"):
+        load_sweep(path, only=["ratio=2:1,"])
+    with pytest.raises(InputError, match="no cell is left by --only ratio=2:1 --only ratio=4:1"):
+        load_sweep(path, only=["ratio=2:1", "ratio=4:1"])
+
+
 BASE = "name: x\nscenario: rag\nset: {schedulers: [rr]}\nseeds: 1\n"
 
 

@@ -272,6 +272,15 @@ def finish(lab: Path, out: str, source: str = "s.yaml") -> None:
     assert tables(lab / out) == tables(lab / "whole")
 
 
+def test_a_part_now_and_the_rest_later_come_to_the_same(here: Path) -> None:
+    (here / "hold").unlink()
+    process = start(here, "s.yaml", "--only", "p_share=0.9", "--only", "ratio=4:1", "--out", "part")
+    process.communicate()
+    assert process.returncode == 0
+    assert len(rows(here / "part" / "summary.csv")) == 2
+    finish(here, "part")
+
+
 def test_kill_9_of_the_sweep_takes_all_along_and_resume_goes_on(here: Path) -> None:
     parent = start(here, "s.yaml", "--jobs", "2", "--out", "killed")
     wait_for(lambda: len(waiting(here)) == 2, parent)  # both workers are in the middle of a cell
