@@ -88,6 +88,7 @@ DataPlane::AddLink(const LinkParameters& link, Switch* a, Switch* b, uint64_t se
         port.plane = this;
         port.owner = owner;
         port.arrival.fire = &FireArrival;
+        port.arrival.touches = nullptr;
         port.transmit.fire = &FireTransmit;
         port.rateBps = link.rateBps;
         port.delay = link.delayPs;
@@ -280,7 +281,12 @@ DataPlane::Arrive(Port& port, SimTime now)
         return;
     }
     Port& in = *port.peer;
-    if (in.owner)
+    if (Port* out = packet->out)
+    {
+        packet->out = *++packet->route;
+        Forward(in, *out, packet, now);
+    }
+    else if (in.owner)
     {
         ReceiveAtSwitch(*in.owner, in, packet, now);
     }
@@ -392,27 +398,22 @@ DataPlane::Mark(Port& port, Packet* packet, int64_t queueBytes)
     ++m_totals.ecnMarks;
 }
 
-[[gnu::always_inline]] inline void
+void
 DataPlane::ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now)
 {
-    if (packet->route) [[likely]]
-    {
-        Forward(sw, in, **packet->route++, packet, now);
-    }
-    else if (packet->kind == PacketKind::PFC)
+    if (packet->kind == PacketKind::PFC)
     {
         ReceivePfc(in, *packet, now);
         m_pool.Put(packet);
-        return;
     }
     else
     {
-        Forward(sw, in, *Balance(sw, in, *packet, now), packet, now);
+        Forward(in, *Balance(sw, in, *packet, now), packet, now);
     }
 }
 
 [[gnu::always_inline]] inline void
-DataPlane::Forward(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now)
+DataPlane::Forward(Port& in, Port& out, Packet* packet, SimTime now)
 {
     AdvanceSwitchPort(out, now);
     const uint8_t queue = packet->queue;
@@ -423,13 +424,14 @@ DataPlane::Forward(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now)
         out.freeAt = now;
         out.queueMax = std::max(out.queueMax, bytes);
         Transmit(out, packet, now);
+        Switch& sw = *out.owner;
         if (sw.pausedIngresses) [[unlikely]]
         {
             Resume(sw, in, queue, now);
         }
         return;
     }
-    Enqueue(sw, in, out, packet, now);
+    Enqueue(*out.owner, in, out, packet, now);
 }
 
 [[gnu::noinline]] void
@@ -633,7 +635,7 @@ DataPlane::SendPfc(Port& port, uint8_t queue, bool pause, SimTime now)
 {
     ++(pause ? m_totals.pfcPauses : m_totals.pfcResumes);
     Packet* packet = m_pool.Get();
-    packet->route = nullptr;
+    packet->out = nullptr;
     packet->flow = nullptr;
     packet->kind = PacketKind::PFC;
     packet->trafficClass = CLASS_CONTROL;
@@ -847,6 +849,7 @@ DataPlane::SendData(Port& port, SenderList& list, size_t index, SimTime at)
     }
     const bool last = sequence + 1 == flow.packets;
     packet->route = flow.route;
+    packet->out = flow.route ? *flow.route : nullptr;
     packet->flow = &flow;
     packet->sent = at;
     packet->sequence = sequence;
@@ -975,6 +978,7 @@ DataPlane::SendStock(Port& port,
 {
     Packet* packet = m_pool.Get();
     packet->route = route;
+    packet->out = *route;
     packet->flow = nullptr;
     packet->stock = stock;
     packet->sequence = ecnCapable;
@@ -1228,7 +1232,8 @@ DataPlane::SendControl(Flow& flow,
                        SimTime now)
 {
     Packet* packet = m_pool.Get();
-    packet->route = flow.reverse.data() + 1;
+    packet->route = flow.hops.data() + flow.forward.size();
+    packet->out = *packet->route;
     packet->flow = &flow;
     packet->sent = echoedTime;
     packet->sequence = sequence;

@@ -112,7 +112,7 @@ class DataPlane
     void Kick(Port& port, SimTime now);
     void Arrive(Port& port, SimTime now);
     void ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now);
-    void Forward(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now);
+    void Forward(Port& in, Port& out, Packet* packet, SimTime now);
     void Enqueue(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now);
     void Resume(Switch& sw, Port& in, uint8_t queue, SimTime now);
     Port* Balance(Switch& sw, const Port& in, const Packet& packet, SimTime now);

@@ -12,6 +12,9 @@ using SimTime = int64_t;
 /** A time that never comes. */
 constexpr SimTime NEVER = INT64_MAX;
 
+/** What an event touches that touches nothing of note. */
+inline void* NOTHING{nullptr};
+
 /**
  * An event that its owner embeds and schedules again and again: no allocation, no reference count.
  *
@@ -21,7 +24,7 @@ struct Event
 {
     SimTime time{NEVER};
     Event* next{nullptr};
-    void* touches{nullptr}; //!< what it reads first: fetched into the cache ahead of it; may be null
+    void* touches{&NOTHING}; //!< what it reads first, and that begins with a pointer to what it reads next: fetched ahead
     void (*fire)(Event*){nullptr};
 };
 

@@ -379,7 +379,11 @@ Fabric::Impl::StartFlow(uint64_t id,
     {
         flow->reverse.push_back(&plane.GetPort(port));
     }
-    flow->route = flow->forward.data() + 1;
+    flow->hops.assign(flow->forward.begin() + 1, flow->forward.end());
+    flow->hops.push_back(nullptr);
+    flow->hops.insert(flow->hops.end(), flow->reverse.begin() + 1, flow->reverse.end());
+    flow->hops.push_back(nullptr);
+    flow->route = flow->hops.data();
     flow->idealFct = IdealFct(*flow);
     ns3::Simulator::Schedule(ns3::TimeStep(at - Now()), &Impl::Begin, this, flow);
     return flow;
@@ -637,8 +641,9 @@ Fabric::Impl::SendStockTo(RoceNetDevice& device,
         {
             route.push_back(&plane.GetPort(hop));
         }
+        route.push_back(nullptr);
     }
-    if (route.empty())
+    if (!route.front())
     {
         return; // no path: the frame is lost, as on any network
     }

@@ -25,7 +25,8 @@ struct Flow
     ns3::Ptr<CongestionControl> cc;
     std::vector<Port*> forward; //!< egress ports from the source host to the destination
     std::vector<Port*> reverse; //!< and back, for ACKs and CNPs
-    Port* const* route{nullptr}; //!< of data from the first switch on; null: a load balancer finds it hop by hop
+    std::vector<Port*> hops;    //!< those of `forward` from the first switch on, null, those of `reverse`, null
+    Port* const* route{nullptr}; //!< of data, in `hops`; null: a load balancer finds it hop by hop
     SimTime fullGap{0};         //!< between full packets at the current rate
     double pacedRateBps{0};     //!< the rate that fullGap was computed for
     uint32_t packets{0};

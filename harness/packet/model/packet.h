@@ -51,11 +51,15 @@ enum class PacketKind : uint8_t
 /** A packet's descriptor. Pooled; exactly one cache line. */
 struct alignas(64) Packet
 {
+    Port* out;          //!< the egress port to take at the next switch; null: a load balancer chooses; must be first
     Packet* next;       //!< in a queue, a lane or the free list
-    SimTime following;  //!< in a lane: when `next` arrives at the far end
-    Port* const* route; //!< the egress port to take at the next switch; null: a load balancer chooses
+    Port* const* route; //!< where `out` was read: the egress ports of the path, null after the last one
     Flow* flow;
-    Port* in; //!< the port through which it entered the switch where it is queued
+
+    union {
+        SimTime following; //!< in a lane: when `next` arrives at the far end
+        Port* in;          //!< in a queue: the port through which it entered the switch
+    };
 
     union {
         SimTime sent;       //!< when the sender put it on the wire; an ACK echoes it
@@ -71,7 +75,7 @@ struct alignas(64) Packet
     uint8_t buffered; //!< counted in the ingress accounting of `in`
 };
 
-static_assert(sizeof(Packet) == 64);
+static_assert(sizeof(Packet) == 64 && offsetof(Packet, out) == 0);
 
 /** Hands out packets and takes them back; never returns memory while it lives. */
 class PacketPool

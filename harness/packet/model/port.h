@@ -143,7 +143,8 @@ struct alignas(64) Port
     }
 };
 
-static_assert(offsetof(Port, peer) == 64);
+// What the engine fetches ahead (FetchNext).
+static_assert(offsetof(Port, peer) == 64 && offsetof(Port, queues) == 128 && sizeof(PacketQueue) == 32);
 
 /** A shared-memory switch. */
 struct Switch

@@ -106,9 +106,10 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     static constexpr int MIN_SHIFT = 10;
     /** Above this, slots hold so many events that sorting them costs more than the heap. */
     static constexpr int MAX_SHIFT = 13;
-    /** So many slots ahead, what an event touches and the event itself are fetched into the cache. */
-    static constexpr uint64_t NEAR = 3;
+    /** So many slots ahead an event, what it touches, and what it touches after that are fetched into the cache. */
     static constexpr uint64_t FAR = 6;
+    static constexpr uint64_t NEAR = 3;
+    static constexpr uint64_t NEXT = 1;
 
     static void FireGeneral(Event* event);
     uint32_t Add(uint32_t context, SimTime time, ns3::EventImpl* event);
