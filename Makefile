@@ -70,7 +70,7 @@ paper: venv  ## all tables and figures of the paper; with OUT=dir in a directory
 reference: OUT := $(or $(OUT),results/paper)
 reference: venv  ## run all of them in full and copy tables and figures to results/reference/paper; ARGS=--resume goes on
 	$(MAKE) --no-print-directory paper OUT=$(OUT)
-	for t in $(PAPER); do rm -rf results/reference/paper/$$t && mkdir -p results/reference/paper/$$t && find $(OUT)/$$t -maxdepth 2 \( -path '*/tables/*' -o -path '*/figures/*.png' -o -name provenance.csv -o -name 'table5.*' -o -name gains.csv \) -exec cp -t results/reference/paper/$$t {} +; done
+	for t in $(filter-out $(LEFT_OUT),$(PAPER)); do rm -rf results/reference/paper/$$t && mkdir -p results/reference/paper/$$t && find $(OUT)/$$t -maxdepth 2 \( -path '*/tables/*' -o -path '*/figures/*.png' -o -name provenance.csv -o -name 'table5.*' -o -name gains.csv \) -exec cp -t results/reference/paper/$$t {} +; done
 
 test: venv  ## run the tests; ARGS='-m "not slow"' leaves out the long ones
 	$(BIN)/python -m pytest $(ARGS)

@@ -290,6 +290,8 @@ def load_scenario(
     path = find("scenario", str(path_or_name))
     source = str(path)
     raw = read(path)
+    if "scenario" in raw:
+        raise InputError("is a sweep, which `netkv-cosim sweep` runs", source=source)
     for key, use in _DEFAULT_COMPONENTS.items():
         raw.setdefault(key, use)
     quick_block = raw.pop("quick", None)

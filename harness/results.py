@@ -74,7 +74,16 @@ COUNTERS = tuple(f.name for f in fields(NetworkTotals))
 
 #: Errors of the medium rather than of the path: what was written before is safe, and the run cannot go on.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
-_PATH_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+_PATH_ERRORS = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+}
 
 
 class DiskFailure(RunFailure):

@@ -93,6 +93,13 @@ def test_rag_is_the_experiment_of_the_paper() -> None:
     assert scenario.network.profile == "roce-default"
 
 
+def test_a_sweep_is_not_a_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("name: s\nscenario: rag\n")
+    with pytest.raises(InputError, match=r"s.yaml: is a sweep, which `netkv-cosim sweep` runs"):
+        load_scenario(path)
+
+
 @pytest.mark.parametrize(
     ("preset", "prefill_racks", "instances"), [("paper-64", 1, 16), ("paper-256", 4, 64), ("paper-1024", 16, 256)]
 )
