@@ -10,9 +10,7 @@
 #include <cassert>
 #include <deque>
 #include <list>
-#include <memory>
 #include <queue>
-#include <utility>
 #include <vector>
 
 namespace kvnet
