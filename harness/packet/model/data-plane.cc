@@ -47,7 +47,8 @@ Bit(uint8_t queue)
 
 DataPlane::DataPlane(const NetworkParameters& parameters)
     : m_parameters(parameters),
-      m_windowed(parameters.windowBytes > 0 || parameters.reorderWindow > 0)
+      m_windowed(parameters.windowBytes > 0 || parameters.reorderWindow > 0),
+      m_mayBeQuiet(parameters.ackEvery > 1 && parameters.reorderWindow == 0)
 {
 }
 
@@ -87,7 +88,6 @@ DataPlane::AddLink(const LinkParameters& link, Switch* a, Switch* b, uint64_t se
         port.id = static_cast<uint32_t>(m_ports.size() - 1);
         port.plane = this;
         port.owner = owner;
-        port.arrival.fire = &FireArrival;
         port.arrival.touches = nullptr;
         port.transmit.fire = &FireTransmit;
         port.rateBps = link.rateBps;
@@ -110,6 +110,10 @@ DataPlane::AddLink(const LinkParameters& link, Switch* a, Switch* b, uint64_t se
     }
     ends[0]->peer = ends[1];
     ends[1]->peer = ends[0];
+    for (Port* port : ends)
+    {
+        port->arrival.fire = port->peer->owner ? &FireArrival : &FireDelivery;
+    }
 }
 
 void
@@ -189,6 +193,13 @@ DataPlane::FireArrival(Event* event)
 }
 
 void
+DataPlane::FireDelivery(Event* event)
+{
+    auto* port = reinterpret_cast<Port*>(event);
+    port->plane->Deliver(*port, event->time);
+}
+
+void
 DataPlane::FireTransmit(Event* event)
 {
     auto* port = reinterpret_cast<Port*>(reinterpret_cast<char*>(event) - offsetof(Port, transmit));
@@ -254,7 +265,23 @@ DataPlane::Advance(Port& port, SimTime now)
     }
 }
 
-inline void
+[[gnu::always_inline]] inline void
+DataPlane::CountHop(const Packet& packet)
+{
+    m_totals.dataHops += packet.kind == PacketKind::DATA;
+    if (++m_hops % HEARTBEAT_HOPS == 0) [[unlikely]]
+    {
+        onHeartbeat();
+    }
+}
+
+[[gnu::always_inline]] inline bool
+DataPlane::IsLost(Port& port, const Packet& packet)
+{
+    return port.lossy && packet.kind != PacketKind::PFC && port.lossRandom.Uniform() < port.lossRate;
+}
+
+[[gnu::always_inline]] inline void
 DataPlane::Arrive(Port& port, SimTime now)
 {
     Packet* packet = port.LaneHead();
@@ -269,13 +296,8 @@ DataPlane::Arrive(Port& port, SimTime now)
     {
         Advance(port, now);
     }
-    m_totals.dataHops += packet->kind == PacketKind::DATA;
-    if (++m_hops % HEARTBEAT_HOPS == 0) [[unlikely]]
-    {
-        onHeartbeat();
-    }
-    if (port.lossy && packet->kind != PacketKind::PFC &&
-        port.lossRandom.Uniform() < port.lossRate) [[unlikely]]
+    CountHop(*packet);
+    if (IsLost(port, *packet)) [[unlikely]]
     {
         Drop(port, packet);
         return;
@@ -286,14 +308,56 @@ DataPlane::Arrive(Port& port, SimTime now)
         packet->out = *++packet->route;
         Forward(in, *out, packet, now);
     }
-    else if (in.owner)
+    else
     {
         ReceiveAtSwitch(*in.owner, in, packet, now);
     }
+}
+
+[[gnu::always_inline]] inline void
+DataPlane::Deliver(Port& port, SimTime now)
+{
+    Packet* packet = port.LaneHead();
+    Packet* next = packet->next;
+    SimTime arrival = packet->following;
+    port.arrival.touches = next;
+    __builtin_prefetch(next);
+    if (!next)
+    {
+        Advance(port, now);
+    }
+    else if (!m_mayBeQuiet)
+    {
+        Schedule(&port.arrival, arrival);
+    }
+    CountHop(*packet);
+    if (IsLost(port, *packet)) [[unlikely]]
+    {
+        Drop(port, packet);
+    }
     else
     {
-        ReceiveAtHost(in, packet, now);
+        ReceiveAtHost(*port.peer, packet, now);
     }
+    if (!next || !m_mayBeQuiet)
+    {
+        return;
+    }
+    // Packets that nobody but their flow's receiver will notice need no event of their own. The last one in the lane has
+    // one all the same: it wakes the port.
+    while (next->next && IsQuiet(port, *next, arrival))
+    {
+        packet = next;
+        next = packet->next;
+        __builtin_prefetch(next->next);
+        CountHop(*packet);
+        ReceiveData(*packet, arrival);
+        arrival = packet->following;
+        Unreference(packet->flow);
+        m_pool.Put(packet);
+    }
+    port.arrival.touches = next;
+    Schedule(&port.arrival, arrival);
 }
 
 void
@@ -713,7 +777,7 @@ DataPlane::Kick(Port& port, SimTime now)
     }
 }
 
-inline SimTime
+[[gnu::always_inline]] inline SimTime
 DataPlane::AdvanceNic(Port& port, SimTime now)
 {
     while (port.freeAt <= now)
@@ -733,7 +797,7 @@ DataPlane::AdvanceNic(Port& port, SimTime now)
     return NEVER;
 }
 
-inline SimTime
+[[gnu::always_inline]] inline SimTime
 DataPlane::SendNextData(Port& port, SimTime now)
 {
     SenderList& kv = port.senders[QUEUE_KV];
@@ -747,6 +811,12 @@ DataPlane::SendNextData(Port& port, SimTime now)
         }
         return when;
     }
+    return SendInTurn(port, now);
+}
+
+[[gnu::noinline]] SimTime
+DataPlane::SendInTurn(Port& port, SimTime now)
+{
     SimTime when = NEVER;
     SenderList* list = nullptr;
     for (const uint8_t queue : {QUEUE_KV, QUEUE_BACKGROUND})
@@ -826,7 +896,7 @@ DataPlane::WindowOpen(const Flow& flow) const
            (!m_parameters.reorderWindow || outstanding < m_parameters.reorderWindow);
 }
 
-inline void
+[[gnu::always_inline]] inline void
 DataPlane::SendData(Port& port, SenderList& list, size_t index, SimTime at)
 {
     Flow& flow = *list.flows[index];
@@ -950,6 +1020,7 @@ DataPlane::StartFlow(Flow* flow, SimTime now)
     flow->start = flow->paceNext = flow->lastProgress = now;
     flow->end = -1;
     flow->cc->Start(flow->control, now);
+    flow->usesAcks = flow->cc->UsesAcks();
     flow->references = 1;
     Schedule(&flow->timer, now + m_parameters.timeout);
     Kick(port, now);
@@ -961,11 +1032,15 @@ void
 DataPlane::SendFromHost(Port& port, Packet* packet, SimTime now)
 {
     Kick(port, now);
+    const bool idle = port.freeAt <= now;
     port.freeAt = std::max(port.freeAt, now);
     const uint8_t queue = packet->kind == PacketKind::STOCK ? QUEUE_BACKGROUND : QUEUE_CONTROL;
     port.queues[queue].Push(packet);
     port.backlog |= Bit(queue);
-    Kick(port, now);
+    if (idle)
+    {
+        Kick(port, now);
+    }
 }
 
 void
@@ -1045,7 +1120,7 @@ DataPlane::FireTimeout(Event* event)
 
 // --- Hosts: receiving ------------------------------------------------------------------------------------------------
 
-void
+[[gnu::always_inline]] inline void
 DataPlane::ReceiveAtHost(Port& port, Packet* packet, SimTime now)
 {
     switch (packet->kind)
@@ -1073,6 +1148,19 @@ DataPlane::ReceiveAtHost(Port& port, Packet* packet, SimTime now)
         Unreference(packet->flow);
     }
     m_pool.Put(packet);
+}
+
+inline bool
+DataPlane::IsQuiet(const Port& port, const Packet& packet, SimTime at) const
+{
+    if (packet.kind != PacketKind::DATA || port.lossy)
+    {
+        return false;
+    }
+    const Flow& flow = *packet.flow;
+    return packet.sequence == flow.expected && packet.sequence + 1 != flow.packets &&
+           flow.sinceAck + 1 < m_parameters.ackEvery &&
+           (!packet.ecn || !m_parameters.cnpAsPacket || (flow.cnpPending && at < flow.cnpTimer.time));
 }
 
 inline void
@@ -1295,8 +1383,8 @@ DataPlane::ReceiveAck(const Packet& packet, SimTime now)
         return;
     }
     const bool windowed = m_windowed || flow.control.windowBytes != INT64_MAX;
-    const bool reacts =
-        packet.ecn || nack || windowed || packet.sequence > flow.sendNext || flow.cc->UsesAcks();
+    const bool usesAcks = flow.usesAcks;
+    const bool reacts = packet.ecn || nack || windowed || packet.sequence > flow.sendNext || usesAcks;
     if (reacts)
     {
         // What was due to leave before this moment leaves by the old rate and window.
@@ -1323,7 +1411,7 @@ DataPlane::ReceiveAck(const Packet& packet, SimTime now)
     {
         flow.cc->OnCnp(flow.control, now);
     }
-    if (flow.cc->UsesAcks())
+    if (usesAcks)
     {
         const AckInfo info{PayloadOf(flow, flow.acked) - before, now - packet.sent, packet.ecn != 0};
         flow.cc->OnAck(flow.control, info, now);

@@ -2,6 +2,7 @@
 #define KVNET_DATA_PLANE_H
 
 #include "fabric-types.h"
+#include "huge-pages.h"
 #include "load-balancer.h"
 #include "port.h"
 #include "wheel-simulator-impl.h"
@@ -9,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 
 namespace kvnet
 {
@@ -108,9 +110,15 @@ class DataPlane
     void StartQueued(Port& port, SimTime now);
     SimTime AdvanceNic(Port& port, SimTime now);
     SimTime SendNextData(Port& port, SimTime now);
+    SimTime SendInTurn(Port& port, SimTime now);
     void SendData(Port& port, SenderList& list, size_t index, SimTime at);
     void Kick(Port& port, SimTime now);
+    void CountHop(const Packet& packet);
+    bool IsLost(Port& port, const Packet& packet);
     void Arrive(Port& port, SimTime now);
+    void Deliver(Port& port, SimTime now);
+    /** Whether a packet that reaches a host at `at` will change nothing but its flow's receiver. */
+    bool IsQuiet(const Port& port, const Packet& packet, SimTime at) const;
     void ReceiveAtSwitch(Switch& sw, Port& in, Packet* packet, SimTime now);
     void Forward(Port& in, Port& out, Packet* packet, SimTime now);
     void Enqueue(Switch& sw, Port& in, Port& out, Packet* packet, SimTime now);
@@ -157,6 +165,7 @@ class DataPlane
     int64_t PayloadOf(const Flow& flow, uint32_t packets) const;
 
     static void FireArrival(Event* event);
+    static void FireDelivery(Event* event);
     static void FireTransmit(Event* event);
     static void FireWake(Event* event);
     static void FireTimeout(Event* event);
@@ -165,13 +174,16 @@ class DataPlane
 
     const NetworkParameters m_parameters;
     const bool m_windowed; //!< every flow has a window
+    const bool m_mayBeQuiet; //!< not every packet is acknowledged, and receivers take them in order
     ns3::Ptr<LoadBalancer> m_balancer;
     WheelSimulatorImpl* m_wheel{nullptr};
     Totals m_totals;
     uint64_t m_hops{0};
-    PacketPool m_pool;
-    std::deque<Port> m_ports;
-    std::deque<Flow> m_flowStorage;
+    HugePages m_hugePages;
+    std::pmr::monotonic_buffer_resource m_memory{HugePages::PAGE, &m_hugePages}; //!< of all that packets touch
+    PacketPool m_pool{m_memory};
+    std::pmr::deque<Port> m_ports{&m_memory};
+    std::pmr::deque<Flow> m_flowStorage{&m_memory};
     std::vector<Flow*> m_freeFlows;
     std::deque<WakeEvent> m_wakeStorage;
     std::vector<WakeEvent*> m_freeWakes;

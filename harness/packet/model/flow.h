@@ -40,6 +40,7 @@ struct Flow
     bool sending{false};       //!< in the NIC's list of senders
     bool resend{false};        //!< `lost` is not empty
     bool windowClosed{false};
+    bool usesAcks{false};      //!< what `cc` says
     bool done{false};
     SimTime paceNext{0};       //!< earliest time of the next packet
     SimTime lastProgress{0};

@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <memory_resource>
+#include <new>
 
 namespace ns3
 {
@@ -77,10 +77,15 @@ struct alignas(64) Packet
 
 static_assert(sizeof(Packet) == 64 && offsetof(Packet, out) == 0);
 
-/** Hands out packets and takes them back; never returns memory while it lives. */
+/** Hands out packets and takes them back; never returns memory. */
 class PacketPool
 {
   public:
+    explicit PacketPool(std::pmr::memory_resource& memory)
+        : m_memory(memory)
+    {
+    }
+
     Packet* Get()
     {
         if (!m_free) [[unlikely]]
@@ -100,7 +105,7 @@ class PacketPool
 
     size_t Capacity() const
     {
-        return m_blocks.size() * BLOCK;
+        return m_capacity;
     }
 
   private:
@@ -108,16 +113,17 @@ class PacketPool
 
     void Grow()
     {
-        m_blocks.push_back(std::make_unique<Packet[]>(BLOCK));
-        Packet* block = m_blocks.back().get();
+        auto* block = static_cast<Packet*>(m_memory.allocate(BLOCK * sizeof(Packet), alignof(Packet)));
         for (size_t i = BLOCK; i-- > 0;)
         {
-            Put(&block[i]);
+            Put(new (&block[i]) Packet);
         }
+        m_capacity += BLOCK;
     }
 
+    std::pmr::memory_resource& m_memory;
     Packet* m_free{nullptr};
-    std::vector<std::unique_ptr<Packet[]>> m_blocks;
+    size_t m_capacity{0};
 };
 
 } // namespace kvnet
