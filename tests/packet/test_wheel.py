@@ -78,3 +78,45 @@ def test_stock_udp_over_point_to_point_runs_on_it_unchanged() -> None:
     default, wheel = (in_a_fresh_process(code, engine).split() for engine in ENGINES)
     assert wheel == default
     assert wheel[:2] == ["640", "3840"]
+
+
+def test_slots_change_their_width_without_changing_the_order() -> None:
+    """Busy and idle times of several looks each, delays within, at and beyond the horizon, and many equal times."""
+    code = """
+        import sys
+        import cppyy
+        from harness.packet import runtime
+        runtime.load()
+        root = runtime.ns3_root()
+        cppyy.add_include_path(str(root / "include"))
+        cppyy.load_library(str(root / "lib64" / "libns3.44-core.so"))
+        cppyy.include("ns3/core-module.h")
+        cppyy.cppdef('''
+        using namespace ns3;
+        uint64_t g_digest = 0, g_events = 0;
+        const int64_t BUSY[] = {0, 4000, 4000, 16000, 28000, 36000}, IDLE[] = {0, 904000, 4196000, 9000000, 70000000};
+        void Fire(uint64_t source, uint64_t random) {
+            const int64_t now = Simulator::Now().GetTimeStep();
+            g_digest = (g_digest * 1000003 + source) * 1000003 + now;
+            ++g_events;
+            if (now > 900000000) { return; }
+            random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+            const bool busy = now / 150000000 % 2;
+            const int64_t delay = busy ? BUSY[(random >> 33) % 6] : IDLE[(random >> 33) % 5];
+            Simulator::Schedule(TimeStep(delay), &Fire, source, random);
+        }
+        std::string Play(std::string engine) {
+            GlobalValue::Bind("SimulatorImplementationType", StringValue(engine));
+            for (uint64_t source = 0; source < 32; ++source) {
+                Simulator::Schedule(TimeStep(source / 2 * 4000), &Fire, source, source);
+            }
+            Simulator::Run();
+            Simulator::Destroy();
+            return std::to_string(g_events) + " " + std::to_string(g_digest);
+        }
+        ''')
+        print(cppyy.gbl.Play(sys.argv[1]))
+    """
+    default, wheel = (in_a_fresh_process(code, engine).split() for engine in ENGINES)
+    assert wheel == default
+    assert int(wheel[0]) > 500_000

@@ -74,11 +74,14 @@ WheelSimulatorImpl::SetHorizon(SimTime ahead)
         return;
     }
     m_shift = MIN_SHIFT;
-    while (m_shift < MAX_SHIFT && SlotOf(ahead) >= N_SLOTS)
+    while (m_shift < MAX_SHIFT && SlotOf(ahead) >= MAX_SLOTS)
     {
         ++m_shift;
     }
-    m_slot = SlotOf(m_now);
+    m_minShift = m_shift;
+    m_mask = MAX_SLOTS - 1;
+    m_slot = m_lookedAt = SlotOf(m_now);
+    m_lookSlot = m_attendSlot = m_slot + (uint64_t{1} << (LOOK_SHIFT - m_shift));
 }
 
 void
@@ -125,89 +128,139 @@ WheelSimulatorImpl::Add(uint32_t context, SimTime time, ns3::EventImpl* event)
 [[gnu::noinline]] void
 WheelSimulatorImpl::InsertNow(Event* event, SimTime time)
 {
-    if (m_next == m_end)
+    if (m_next == m_due.data())
     {
-        m_next = m_end = 0;
+        GrowDue();
     }
-    if (m_end + 2 >= m_due.size())
+    Due* at = --m_next;
+    for (; at + 1 < m_dueEnd && at[1].time <= time; ++at)
     {
-        m_due.resize(2 * m_due.size() + 4);
+        at[0] = at[1];
     }
-    size_t i = m_end++;
-    while (i > m_next && m_due[i - 1].time > time)
-    {
-        m_due[i] = m_due[i - 1];
-        --i;
-    }
-    m_due[i] = {time, event};
+    *at = {time, event};
+}
+
+[[gnu::noinline]] void
+WheelSimulatorImpl::GrowDue()
+{
+    const auto due = m_dueEnd - m_next;
+    m_due.insert(m_due.begin(), m_due.size(), Due{});
+    m_dueEnd = m_due.data() + m_due.size();
+    m_next = m_dueEnd - due;
 }
 
 [[gnu::noinline]] void
 WheelSimulatorImpl::InsertFar(Event* event, SimTime time)
 {
     m_far.push({time, m_sequence++, event});
-    m_farSlot = SlotOf(m_far.top().time) - (N_SLOTS - 1);
+    m_farSlot = SlotOf(m_far.top().time) - m_mask;
+    m_attendSlot = std::min(m_farSlot, m_lookSlot);
 }
 
 [[gnu::noinline]] void
 WheelSimulatorImpl::TakeFromFar(uint64_t slot)
 {
-    while (!m_far.empty() && SlotOf(m_far.top().time) - slot < N_SLOTS)
+    while (!m_far.empty() && SlotOf(m_far.top().time) - slot <= m_mask)
     {
         const Far& far = m_far.top();
         Append(far.event, SlotOf(far.time));
         m_far.pop();
     }
-    m_farSlot = m_far.empty()
-                    ? UINT64_MAX
-                    : SlotOf(m_far.top().time) - (N_SLOTS - 1);
+    m_farSlot = m_far.empty() ? UINT64_MAX : SlotOf(m_far.top().time) - m_mask;
+    m_attendSlot = std::min(m_farSlot, m_lookSlot);
+}
+
+[[gnu::noinline]] void
+WheelSimulatorImpl::Adapt(uint64_t slot)
+{
+    const uint64_t events = m_count - m_lookedCount;
+    const uint64_t slots = slot - m_lookedAt;
+    const auto time = static_cast<SimTime>(slot << m_shift);
+    if (events * SPARSE < slots && m_shift < MAX_SHIFT)
+    {
+        SetShift(m_shift + 1);
+    }
+    else if (events > slots * DENSE && m_shift > m_minShift)
+    {
+        SetShift(m_shift - 1);
+    }
+    m_lookedAt = SlotOf(time);
+    m_lookedCount = m_count;
+    m_lookSlot = m_lookedAt + (uint64_t{1} << (LOOK_SHIFT - m_shift));
+    m_attendSlot = std::min(m_farSlot, m_lookSlot);
+}
+
+void
+WheelSimulatorImpl::SetShift(int shift)
+{
+    // In order of time, and of equal times in the order in which they were scheduled.
+    std::vector<Event*> pending;
+    for (uint64_t slot = m_slot + 1; slot <= m_slot + m_mask; ++slot)
+    {
+        const auto first = static_cast<std::ptrdiff_t>(pending.size());
+        for (Event* event = m_wheel[slot & m_mask]; event != &m_none; event = event->next)
+        {
+            pending.push_back(event);
+        }
+        std::reverse(pending.begin() + first, pending.end());
+    }
+    m_wheel.fill(&m_none);
+    m_occupied.fill(0);
+    m_shift = shift;
+    m_mask = (MAX_SLOTS >> (shift - m_minShift)) - 1;
+    m_slot = SlotOf(m_now);
+    for (Event* event : pending)
+    {
+        Insert(event, event->time);
+    }
+    TakeFromFar(m_slot);
 }
 
 [[gnu::noinline]] void
 WheelSimulatorImpl::Load(Event* newest)
 {
-    size_t n = 0;
-    for (const Event* event = newest; event != &m_none; event = event->next)
-    {
-        ++n;
-        Fetch(*event);
-    }
-    if (m_due.size() < n + 1)
-    {
-        m_due.resize(2 * n);
-    }
-    m_next = 0;
-    m_end = n;
-    // An insertion sort from the back: of equal times the older, which comes later in the list, goes first.
-    size_t i = n;
+    // Sorted by insertion, towards the front: of equal times the older, which comes later in the list, goes first.
+    Due* const end = m_dueEnd;
+    Due* begin = end;
     for (Event* event = newest; event != &m_none; event = event->next)
     {
-        FetchNext(*event);
-        const SimTime time = event->time;
-        size_t j = i--;
-        for (; j < n && m_due[j].time < time; ++j)
+        Fetch(*event);
+        if (begin == m_due.data()) [[unlikely]]
         {
-            m_due[j - 1] = m_due[j];
+            GrowDue();
+            Load(newest);
+            return;
         }
-        m_due[j - 1] = {time, event};
+        const SimTime time = event->time;
+        Due* at = begin--;
+        for (; at < end && at->time < time; ++at)
+        {
+            at[-1] = at[0];
+        }
+        at[-1] = {time, event};
+    }
+    m_next = begin;
+    for (const Due* due = begin; due != end; ++due)
+    {
+        FetchNext(*due->event);
     }
 }
 
 inline bool
 WheelSimulatorImpl::FindSlot(uint64_t& slot) const
 {
-    constexpr uint64_t WORDS = N_SLOTS / 64;
     slot = m_slot + 1;
-    uint64_t bits = m_occupied[(slot >> 6) & (WORDS - 1)] >> (slot & 63);
+    uint64_t bits = m_occupied[(slot & m_mask) >> 6] >> (slot & 63);
     if (!bits)
     {
         // Once round: the last look, at the first word, takes in its lower bits.
+        const uint64_t end = slot + m_mask + 1;
         slot &= ~uint64_t{63};
-        for (uint64_t looked = 0; !bits && looked < WORDS; ++looked)
+        do
         {
             slot += 64;
-            bits = m_occupied[(slot >> 6) & (WORDS - 1)];
-        }
+            bits = m_occupied[(slot & m_mask) >> 6];
+        } while (!bits && slot < end);
         if (!bits)
         {
             if (m_far.empty())
@@ -228,26 +281,31 @@ WheelSimulatorImpl::Run()
     m_stop = false;
     do
     {
-        if (m_next == m_end)
+        if (m_next == m_dueEnd)
         {
             uint64_t slot;
             if (!FindSlot(slot))
             {
                 break;
             }
-            m_slot = slot;
-            if (slot >= m_farSlot)
+            if (slot >= m_attendSlot) [[unlikely]]
             {
+                if (slot >= m_lookSlot)
+                {
+                    Adapt(slot);
+                    continue;
+                }
                 // Whatever the horizon now reaches leaves the heap before anything new can be scheduled there, so a
                 // slot lists its events in the order in which they were scheduled.
                 TakeFromFar(slot);
             }
-            const uint64_t index = slot & (N_SLOTS - 1);
+            m_slot = slot;
+            const uint64_t index = slot & m_mask;
             Event* head = m_wheel[index];
             m_wheel[index] = &m_none;
-            __builtin_prefetch(m_wheel[(index + FAR) & (N_SLOTS - 1)]);
-            Fetch(*m_wheel[(index + NEAR) & (N_SLOTS - 1)]);
-            FetchNext(*m_wheel[(index + NEXT) & (N_SLOTS - 1)]);
+            __builtin_prefetch(m_wheel[(index + FAR) & m_mask]);
+            Fetch(*m_wheel[(index + NEAR) & m_mask]);
+            FetchNext(*m_wheel[(index + NEXT) & m_mask]);
             m_occupied[index >> 6] &= ~(uint64_t{1} << (index & 63));
             if (head->next == &m_none)
             {
@@ -258,7 +316,7 @@ WheelSimulatorImpl::Run()
             }
             Load(head);
         }
-        const Due due = m_due[m_next++];
+        const Due due = *m_next++;
         m_now = due.time;
         ++m_count;
         due.event->fire(due.event);
@@ -268,7 +326,7 @@ WheelSimulatorImpl::Run()
 bool
 WheelSimulatorImpl::IsFinished() const
 {
-    return m_stop || (m_next == m_end && m_far.empty() &&
+    return m_stop || (m_next == m_dueEnd && m_far.empty() &&
                       std::all_of(m_occupied.begin(), m_occupied.end(), [](uint64_t bits) {
                           return bits == 0;
                       }));

@@ -99,11 +99,17 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
         Event* event{nullptr};
     };
 
-    static constexpr uint64_t N_SLOTS = 4096;
+    static constexpr uint64_t MAX_SLOTS = 4096;
     /** Slots of 2^10 ps unless SetHorizon says otherwise: a horizon of 4 us, above the delay of a data centre's links. */
     static constexpr int MIN_SHIFT = 10;
     /** Above this, slots hold so many events that sorting them costs more than the heap. */
     static constexpr int MAX_SHIFT = 13;
+    /** The width of slots follows the density of events, within the horizon: every 2^26 ps it is looked at, */
+    static constexpr int LOOK_SHIFT = 26;
+    /** and where there are fewer events than one in so many slots, slots are made twice as wide, */
+    static constexpr uint64_t SPARSE = 8;
+    /** or half as wide where there are more than so many in a slot. */
+    static constexpr uint64_t DENSE = 1;
     /** So many slots ahead an event, what it touches, and what it touches after that are fetched into the cache. */
     static constexpr uint64_t FAR = 6;
     static constexpr uint64_t NEAR = 3;
@@ -114,26 +120,37 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
     void Append(Event* event, uint64_t slot);
     void InsertNow(Event* event, SimTime time);
     void InsertFar(Event* event, SimTime time);
+    /** Adapt the width of slots to how many events there were since the last look; `slot` is the next to come. */
+    void Adapt(uint64_t slot);
+    /** Change the width of slots. The current slot's events have all been run. */
+    void SetShift(int shift);
     /** The number of the next slot in which something happens; false if there is none. */
     bool FindSlot(uint64_t& slot) const;
     /** Take events out of the heap that the horizon reaches from `slot`. */
     void TakeFromFar(uint64_t slot);
     /** Make a slot's events, newest first, those to run. */
     void Load(Event* newest);
+    void GrowDue();
     uint64_t SlotOf(SimTime time) const
     {
         return static_cast<uint64_t>(time) >> m_shift;
     }
 
-    std::array<Event*, N_SLOTS> m_wheel; //!< the newest event of each slot, linked to older ones; m_none ends the list
+    std::array<Event*, MAX_SLOTS> m_wheel; //!< the newest event of each slot, linked to older ones; m_none ends the list
     Event m_none;
-    int m_shift{MIN_SHIFT}; //!< a slot is 2^m_shift ps wide
-    std::array<uint64_t, N_SLOTS / 64> m_occupied{};
+    int m_minShift{MIN_SHIFT};
+    int m_shift{MIN_SHIFT};         //!< a slot is 2^m_shift ps wide
+    uint64_t m_mask{MAX_SLOTS - 1}; //!< one less than the slots in use, whose number times their width is the horizon
+    std::array<uint64_t, MAX_SLOTS / 64> m_occupied{};
     std::priority_queue<Far, std::vector<Far>, std::greater<>> m_far;
     uint64_t m_farSlot{UINT64_MAX}; //!< the first slot from which the horizon reaches the heap's top
-    std::vector<Due> m_due{2}; //!< the events of the current slot in [m_next, m_end), sorted
-    size_t m_next{0};
-    size_t m_end{0};
+    uint64_t m_lookSlot{uint64_t{1} << (LOOK_SHIFT - MIN_SHIFT)}; //!< from which the width is looked at again
+    uint64_t m_attendSlot{m_lookSlot};                            //!< the smaller of the two
+    uint64_t m_lookedAt{0};         //!< the slot of the last look
+    uint64_t m_lookedCount{0};      //!< m_count then
+    std::vector<Due> m_due{std::vector<Due>(64)}; //!< its last part: the events of the current slot, sorted
+    Due* m_dueEnd{m_due.data() + m_due.size()};
+    Due* m_next{m_dueEnd}; //!< in m_due
     uint64_t m_slot{0};   //!< the current slot's number since time 0
     uint64_t m_sequence{0}; //!< orders equal times in the heap
     SimTime m_now{0};
@@ -150,7 +167,7 @@ class WheelSimulatorImpl : public ns3::SimulatorImpl
 [[gnu::always_inline]] inline void
 WheelSimulatorImpl::Append(Event* event, uint64_t slot)
 {
-    const uint64_t index = slot & (N_SLOTS - 1);
+    const uint64_t index = slot & m_mask;
     event->next = m_wheel[index];
     m_wheel[index] = event;
     m_occupied[index >> 6] |= uint64_t{1} << (index & 63);
@@ -163,7 +180,7 @@ WheelSimulatorImpl::Insert(Event* event, SimTime time)
     event->time = time;
     const uint64_t slot = SlotOf(time);
     const uint64_t ahead = slot - m_slot;
-    if (ahead - 1 < N_SLOTS - 1) [[likely]]
+    if (ahead - 1 < m_mask) [[likely]]
     {
         Append(event, slot);
     }
