@@ -16,7 +16,7 @@ from typing import Any
 from harness.config import load_network, load_scenario
 from harness.results import host, versions
 from harness.routing import Router, queue_pair_flows
-from harness.types import KVFlow, Link, NetworkTotals, Node, Topology
+from harness.types import KVFlow, Link, NetworkTotals, Node, Progress, Topology
 
 GBPS = 10**9
 RATE_BPS = 100 * GBPS
@@ -40,6 +40,20 @@ ACK_EVERY = (1, 16)
 
 #: Stock ns-3 carries this part of each flow.
 BASELINE_SHARE = 20
+
+#: Data packets in all of the runs that show whether time grows with anything but packets.
+SCALING_PACKETS = (10**6, 10**7, 10**8, 10**9)
+
+SCALING_COLUMNS = (
+    "data_packets",
+    "data_hops",
+    "cpu_s",
+    "data_hops_per_cpu_s",
+    "first_tenth_per_cpu_s",
+    "last_tenth_per_cpu_s",
+    "first_tenth_rss_mib",
+    "peak_rss_mib",
+)
 
 
 def _links(ends: Sequence[tuple[int, int]], rate_bps: int = RATE_BPS) -> tuple[Link, ...]:
@@ -144,6 +158,76 @@ def measure(name: str, payload_bytes: int, ack_every: int, repeats: int) -> dict
         "cpu_s": seconds,
         "peak_rss_mib": _peak_rss_mib(),
     }
+
+
+def measure_scaling(packets: int) -> dict[str, Any]:
+    """The incast of W2 with `packets` data packets of 1000 bytes in all (a multiple of 8), measured in this process.
+
+    Speed [data hops per CPU second] and memory [MiB] in the first and the last tenth, None below ten heartbeats.
+
+    Raises
+    ------
+    RuntimeError : not every byte was acknowledged.
+    """
+    from harness.packet.network import PacketNetwork
+
+    fabric, flows = workload("W2")
+    settings = load_network("hpcc-sim", overrides=["transport.ack_every=16"], payload_bytes=1000)
+    size = packets // len(flows) * 1000
+    beats: list[tuple[int, float, float]] = []  # data hops, CPU seconds, memory
+
+    def on_heartbeat(progress: Progress) -> None:
+        beats.append((progress.data_hops, time.process_time() - before, _peak_rss_mib()))
+
+    network = PacketNetwork(fabric, settings, seed=1, on_heartbeat=on_heartbeat)
+    for i, (source, destination, _) in enumerate(flows):
+        network.start(KVFlow(i, "kv", (source,), (destination,), size), 0)
+    before = time.process_time()
+    totals = network.run().totals
+    seconds = time.process_time() - before
+    if totals.payload_bytes_acked != len(flows) * size:
+        raise RuntimeError(f"{totals.payload_bytes_acked} of {len(flows) * size} bytes were acknowledged")
+    first, last = beats[: len(beats) // 10], beats[-(len(beats) // 10) :]
+    return {
+        "data_packets": packets,
+        "data_hops": totals.data_hops,
+        "cpu_s": seconds,
+        "data_hops_per_cpu_s": totals.data_hops / seconds,
+        "first_tenth_per_cpu_s": _speed(first),
+        "last_tenth_per_cpu_s": _speed(last),
+        "first_tenth_rss_mib": first[-1][2] if first else None,
+        "peak_rss_mib": _peak_rss_mib(),
+    }
+
+
+def _speed(beats: Sequence[tuple[int, float, float]]) -> float | None:
+    if len(beats) < 2:
+        return None
+    (hops, begin, _), (more_hops, end, _) = beats[0], beats[-1]
+    return (more_hops - hops) / (end - begin)
+
+
+def run_scaling(packets: Sequence[int] = SCALING_PACKETS, repeats: int = 5) -> dict[str, Any]:
+    """Measure time and memory against packets, and two processes at a time against one.
+
+    Returns
+    -------
+    machine, versions; rows: SCALING_COLUMNS, one per size; processes: of 1 and 2 processes that run W3 (4096 B, an ACK
+    per 16) at the same time, data hops per CPU second in all, and how many times that of one.
+    """
+    context = multiprocessing.get_context("spawn")
+    rows = []
+    for n in packets:
+        with context.Pool(1) as pool:
+            rows.append(pool.apply(measure_scaling, (n,)))
+    together: list[dict[str, Any]] = []
+    for n in (1, 2):
+        with context.Pool(n) as pool:
+            runs = pool.starmap(measure, [("W3", 4096, 16, repeats)] * n, chunksize=1)
+        speed = sum(run["data_hops_per_cpu_s"] for run in runs)
+        one = together[0]["data_hops_per_cpu_s"] if together else speed
+        together.append({"processes": n, "data_hops_per_cpu_s": speed, "times_one": speed / one})
+    return {"machine": host(), "versions": versions(), "rows": rows, "processes": together}
 
 
 def run_stock(name: str, payload_bytes: int, *, share: int, engine: str = "ns3::DefaultSimulatorImpl") -> Any:

@@ -180,6 +180,9 @@ def _parser() -> _Parser:
     sub.add_argument("--baseline", action="store_true", help="measure stock ns-3 on the same fabric as well")
     sub.add_argument("--repeats", type=_count, default=5, metavar="N", help="the median of N counts (default: 5)")
     sub.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    sub.add_argument(
+        "--scaling", type=Path, metavar="DIR", help="instead: time and memory from 1e6 to 1e9 packets; table and figure"
+    )
 
     sub = add("trace", _trace, "say what a request trace holds")
     sub.add_argument("file", type=Path, metavar="FILE", help="Mooncake JSONL")
@@ -919,23 +922,44 @@ def _print_validation(rows: Sequence[validate.Row], console: Console) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from harness.bench import run_bench
 
+    if options.scaling is not None:
+        return _bench_scaling(options)
     report = run_bench(
         workloads=options.workload, ack_every=options.ack_every, baseline=options.baseline, repeats=options.repeats
     )
     if options.json:
         print(json.dumps(report, indent=2))
         return DONE
+    _print_rows(report["rows"])
+    return DONE
+
+
+def _bench_scaling(options: argparse.Namespace) -> int:
+    from harness import figures, results
+    from harness.bench import SCALING_COLUMNS, run_scaling
+
+    results.make_directory(options.scaling)
+    report = run_scaling(repeats=options.repeats)
+    results.write_csv(options.scaling / "scaling.csv", SCALING_COLUMNS, report["rows"])
+    results.write_bytes(options.scaling / "scaling.png", figures.scaling(report["rows"]))
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return DONE
+    _print_rows(report["rows"])
+    _print_rows(report["processes"])
+    print(options.scaling / "scaling.png")
+    return DONE
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table
 
-    console = _console(sys.stdout)
     table = Table(header_style="bold")
-    rows = report["rows"]
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
     for row in rows:
         table.add_row(*(_cell_text(value) for value in row.values()))
-    console.print(table)
-    return DONE
+    _console(sys.stdout).print(table)
 
 
 def _trace(options: argparse.Namespace) -> int:
@@ -1030,4 +1054,4 @@ def _number(value: float, digits: int) -> str:
 def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return _short(value) if value >= 1e6 else f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)

@@ -331,6 +331,28 @@ _PAUSE_COLOUR = "#f4a582"
 _TRACE_STEPS = 300
 
 
+def scaling(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """CPU time and memory of runs of one kind against their data packets, as a PNG; rows as of `bench.run_scaling`."""
+    frame = pd.DataFrame(rows)
+    with matplotlib.rc_context(STYLE):
+        figure, (times, memory) = panel_grid(2, 4.6, 3.6, sharey=False)
+        packets, seconds = frame["data_packets"], frame["cpu_s"]
+        times.plot(packets, seconds, "o-", linewidth=1.8, label="measured")
+        straight = seconds.iloc[-1] * packets / packets.iloc[-1]
+        times.plot(packets, straight, "--", color="0.5", label="in proportion to the largest")
+        times.set_yscale("log")
+        times.set_ylabel("CPU time [s]")
+        times.legend(frameon=True, fontsize=9)
+        memory.plot(packets, frame["peak_rss_mib"], "o-", linewidth=1.8)
+        memory.set_ylim(bottom=0)
+        memory.set_ylabel("peak memory of the process [MiB]")
+        for axes in (times, memory):
+            axes.set_xscale("log")
+            axes.set_xlabel("data packets")
+        times.set_title("8-to-1 incast, 1000-byte packets", loc="left")
+        return png(figure)
+
+
 def port_file(port: str) -> str:
     """The name of the figure of a traced port."""
     return f"port-{re.sub('[^A-Za-z0-9.#_-]+', '-', port.replace('->', '-to-'))}.png"
