@@ -187,7 +187,8 @@ def measure_scaling(packets: int) -> dict[str, Any]:
     seconds = time.process_time() - before
     if totals.payload_bytes_acked != len(flows) * size:
         raise RuntimeError(f"{totals.payload_bytes_acked} of {len(flows) * size} bytes were acknowledged")
-    first, last = beats[: len(beats) // 10], beats[-(len(beats) // 10) :]
+    tenth = len(beats) // 10
+    first, last = beats[:tenth], beats[len(beats) - tenth :]
     return {
         "data_packets": packets,
         "data_hops": totals.data_hops,

@@ -344,12 +344,13 @@ def scaling(rows: Sequence[Mapping[str, Any]]) -> bytes:
         times.set_ylabel("CPU time [s]")
         times.legend(frameon=True, fontsize=9)
         memory.plot(packets, frame["peak_rss_mib"], "o-", linewidth=1.8)
-        memory.set_ylim(bottom=0)
-        memory.set_ylabel("peak memory of the process [MiB]")
+        memory.set_ylim(0, 1.25 * frame["peak_rss_mib"].max())
+        memory.set_ylabel("peak of the process [MiB]")
         for axes in (times, memory):
             axes.set_xscale("log")
             axes.set_xlabel("data packets")
-        times.set_title("8-to-1 incast, 1000-byte packets", loc="left")
+        times.set_title("Time of an 8-to-1 incast of 1000-byte packets", loc="left")
+        memory.set_title("Memory", loc="left")
         return png(figure)
 
 
