@@ -938,6 +938,8 @@ def _bench_scaling(options: argparse.Namespace) -> int:
     from harness import figures, results
     from harness.bench import SCALING_COLUMNS, run_scaling
 
+    if options.workload or options.ack_every or options.baseline:
+        raise InputError("measures its own workloads: give no --workload, --ack-every or --baseline", key="--scaling")
     results.make_directory(options.scaling)
     report = run_scaling(repeats=options.repeats)
     results.write_csv(options.scaling / "scaling.csv", SCALING_COLUMNS, report["rows"])

@@ -194,6 +194,7 @@ def test_trace_tells_what_a_trace_holds(tmp_path: Path) -> None:
         (("run", "rag", *QUICK, "--resume"), "nothing to resume"),
         (("run", "rag", *QUICK, "--out", "file"), "file: cannot write here: File exists"),
         (("run", "rag", "--requests", "4", "--set", "cluster.memory_per_gpu=36GB"), "of KV cache"),
+        (("bench", "--scaling", "x", "--baseline"), "--scaling: measures its own workloads"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
