@@ -8,16 +8,7 @@ from tests.packet.test_network import in_a_fresh_process
 
 ENGINES = ("ns3::DefaultSimulatorImpl", "kvnet::WheelSimulatorImpl")
 
-SCRIPT = """
-    import sys
-    import cppyy
-    from harness.packet import runtime
-    runtime.load()
-    root = runtime.ns3_root()
-    cppyy.add_include_path(str(root / "include"))
-    cppyy.load_library(str(root / "lib64" / "libns3.44-core.so"))
-    cppyy.include("ns3/core-module.h")
-    cppyy.cppdef('''
+INTERFACE = """
     using namespace ns3;
     std::string out;
     void Note(std::string what) {
@@ -51,14 +42,29 @@ SCRIPT = """
         Simulator::Destroy();
         return out;
     }
-    ''')
-    print(cppyy.gbl.Play(sys.argv[1]))
 """
+
+
+def play(source: str, engine: str) -> str:
+    """What `std::string Play(std::string engine)` of a C++ source gives, in a process of its own."""
+    code = """
+        import sys
+        import cppyy
+        from harness.packet import runtime
+        runtime.load()
+        root = runtime.ns3_root()
+        cppyy.add_include_path(str(root / "include"))
+        cppyy.load_library(str(root / "lib64" / "libns3.44-core.so"))
+        cppyy.include("ns3/core-module.h")
+        cppyy.cppdef(sys.argv[2])
+        print(cppyy.gbl.Play(sys.argv[1]))
+    """
+    return in_a_fresh_process(code, engine, source)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_simulator_interface(engine: str) -> None:
-    played = in_a_fresh_process(SCRIPT, engine).strip()
+    played = play(INTERFACE, engine).strip()
     assert played == (
         "now@0/- a@10/- seven@15/7 b@20/- c@20/- expired 1999999975 stopped@1000000000F far@2000000000/- "
         "end@2000000000F destroy@2000000000/-"
@@ -82,16 +88,7 @@ def test_stock_udp_over_point_to_point_runs_on_it_unchanged() -> None:
 
 def test_slots_change_their_width_without_changing_the_order() -> None:
     """Busy and idle times of several looks each, delays within, at and beyond the horizon, and many equal times."""
-    code = """
-        import sys
-        import cppyy
-        from harness.packet import runtime
-        runtime.load()
-        root = runtime.ns3_root()
-        cppyy.add_include_path(str(root / "include"))
-        cppyy.load_library(str(root / "lib64" / "libns3.44-core.so"))
-        cppyy.include("ns3/core-module.h")
-        cppyy.cppdef('''
+    source = """
         using namespace ns3;
         uint64_t g_digest = 0, g_events = 0;
         const int64_t BUSY[] = {0, 4000, 4000, 16000, 28000, 36000}, IDLE[] = {0, 904000, 4196000, 9000000, 70000000};
@@ -114,9 +111,7 @@ def test_slots_change_their_width_without_changing_the_order() -> None:
             Simulator::Destroy();
             return std::to_string(g_events) + " " + std::to_string(g_digest);
         }
-        ''')
-        print(cppyy.gbl.Play(sys.argv[1]))
     """
-    default, wheel = (in_a_fresh_process(code, engine).split() for engine in ENGINES)
+    default, wheel = (play(source, engine).split() for engine in ENGINES)
     assert wheel == default
     assert int(wheel[0]) > 500_000
