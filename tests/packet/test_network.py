@@ -70,6 +70,24 @@ def test_same_seed_same_result_and_another_seed_another(eight_hosts: Topology, r
     assert first.fct_ps.tolist() != other.fct_ps.tolist()
 
 
+@pytest.mark.parametrize("cnp_mode", ["packet", "ack-flag"])
+@pytest.mark.parametrize("ack_every", [1, 16])
+def test_a_packet_without_an_event_changes_nothing_but_their_number(
+    eight_hosts: Topology, run_flows: RunFlows, ack_every: int, cnp_mode: str
+) -> None:
+    """Where a link may lose packets every arrival has an event, and at this rate none is lost."""
+    links = tuple(replace(link, loss_rate=5e-324) for link in eight_hosts.links)
+    flows = [(2 * i, 14, 1_000_000 + 70_001 * i) for i in range(4)] + [(8, 10, 2_000_000), (12, 10, 900_000)]
+    overrides = (f"transport.ack_every={ack_every}", f"cc.cnp_mode={cnp_mode}", "transport.payload_bytes=1000")
+    quiet = run_flows(eight_hosts, flows, *overrides).result
+    loud = run_flows(replace(eight_hosts, links=links), flows, *overrides).result
+    for column in ("end_ps", "ecn_marks", "cnps", "retransmitted_bytes"):
+        assert getattr(quiet.flows, column).tolist() == getattr(loud.flows, column).tolist()
+    assert replace(quiet.totals, events=0) == replace(loud.totals, events=0)
+    assert quiet.totals.cnps > 0
+    assert (quiet.totals.events < loud.totals.events) == (ack_every > 1)
+
+
 def test_paths_equal_those_of_the_python_router() -> None:
     for preset in ("paper-64", "leaf-spine-64", "k-ary-4"):
         scenario = load_scenario("rag", overrides=[f"topology={preset}", "background=none"])
