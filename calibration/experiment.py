@@ -31,7 +31,7 @@ from harness.validation import unknown
 SCENARIOS = {"rag": "paper-rag", "chatbot": "paper-chatbot", "long-context": "paper-long-context"}
 
 #: The fluid model that stands for the paper's flow-level simulator, with a constant background and a perfect oracle.
-PAPER_FLUID_MODEL = "maxmin"
+PAPER_FLUID_MODEL = "maxmin-tier"
 
 SUBJECT = "netkv-full"
 BASELINES = ("rr", "cla-tuned")

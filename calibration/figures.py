@@ -84,7 +84,7 @@ def _point(axes: Any, row: Mapping[str, Any], dots: Sequence[float], y: float, c
 
 _STEP_NAMES = {
     "fluid-paper": "fluid model\nof the paper",
-    "collisions": "hash\ncollisions",
+    "whole-path": "whole\npath",
     "headers": "frame\nheaders",
     "dcqcn": "packets,\nDCQCN",
     "pfc": "buffers,\nPFC",

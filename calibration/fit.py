@@ -26,10 +26,14 @@ from harness.run import run_cell
 FloatArray = npt.NDArray[np.float64]
 
 #: Reports number their seeds from 1, `calibration.tune_cla` from 900,001.
-FIT_SEEDS = tuple(range(800_001, 800_049))
+FIT_SEEDS = tuple(range(800_001, 800_097))
 
-#: The fluid model that is fitted: max-min fair rates on the links that ECMP hashes to.
-FLUID = "maxmin"
+#: The fluid model that is fitted: max-min fair rates on the links that ECMP hashes to, each tier's apart.
+FLUID = "maxmin-tier"
+
+#: What else of the paper's experiment its tables decide: with decisions at the end of the prefill NetKV's share of
+#: same-pod placements cannot be met (calibration/README.md).
+STRUCTURE = ("decision_at=arrival",)
 
 #: TTFT - transfer in all six cells of Table II is 977 ms; one decode iteration of it is 13 ms.
 PREFILL_MEAN_MS = 964.0
@@ -81,16 +85,18 @@ class Parameter:
     unit: str
 
 
-#: Starts are the deductions of the rag workload and, for bursts and outputs, Mooncake's conversation trace.
+#: The search begins where one of half the seeds ended, without the slots, which had begun at the deductions of the rag
+#: workload and, for bursts and outputs, at Mooncake's conversation trace.
 RAG_PARAMETERS = (
-    Parameter("workload.rate", 0.3, 1.5, 4.0, "requests/s"),
-    Parameter("workload.burst", 1.5, 10.0, 40.0, "requests"),
-    Parameter("workload.input_mean", 4000, 8000, 12_000, "tokens"),
-    Parameter("workload.input_sigma", 0.2, 0.6, 1.2, ""),
-    Parameter("workload.output_mean", 50, 343, 1000, "tokens"),
+    Parameter("workload.rate", 0.3, 1.8, 4.0, "requests/s"),
+    Parameter("workload.burst", 1.5, 11.0, 40.0, "requests"),
+    Parameter("workload.input_mean", 4000, 8100, 12_000, "tokens"),
+    Parameter("workload.input_sigma", 0.2, 0.8, 1.2, ""),
+    Parameter("workload.output_mean", 50, 264, 1000, "tokens"),
     Parameter("workload.p_share", 0.1, 0.5, 0.9, ""),
-    Parameter("workload.document_mean", 1000, 4000, 12_000, "tokens"),
-    Parameter("background.share", 0.005, 0.05, 0.3, ""),
+    Parameter("workload.document_mean", 1000, 4400, 12_000, "tokens"),
+    Parameter("background.share", 0.005, 0.08, 0.3, ""),
+    Parameter("serving.max_batch", 6, 8, 64, "slots"),
 )
 
 LONG_CONTEXT_PARAMETERS = (
@@ -116,6 +122,8 @@ class Problem:
 def settings_of(values: Mapping[str, float]) -> list[str]:
     """Parameters as settings of a scenario for the fluid model: constant background, and an oracle that knows it."""
     settings = [f"{key}={value!r}" for key, value in values.items() if key.startswith("workload.")]
+    if "serving.max_batch" in values:
+        settings.append(f"serving.max_batch={round(values['serving.max_batch'])}")
     if "background.share" in values:
         share = f"{{2: {values['background.share']!r}, 3: {values['background.share']!r}}}"
         settings += [f"background={{use: constant, share: {share}}}", f"oracle={{use: constant, congestion: {share}}}"]
@@ -311,7 +319,7 @@ def search(
 # --- The scenarios ----------------------------------------------------------------------------------------------------
 
 #: Of the report: so many seeds, from 1.
-REPORT_SEEDS = tuple(range(1, 101))
+REPORT_SEEDS = tuple(range(1, 201))
 
 FIT_COLUMNS = ("scenario", "load", "scheduler", "quantity", "paper", "fluid", "ci_low", "ci_high", "difference",
                 "tolerance", "within")  # fmt: skip
@@ -351,7 +359,7 @@ def run_fit(
             replace(problem, **size), jobs=jobs, max_steps=max_steps, on_evaluation=lambda e: on_evaluation(workload, e)
         )
 
-    fits = {"rag": fit("rag", Problem("rag", RAG_PARAMETERS, RAG_TARGETS, fit_prefill=True))}
+    fits = {"rag": fit("rag", Problem("rag", RAG_PARAMETERS, RAG_TARGETS, STRUCTURE, fit_prefill=True))}
     rag = fits["rag"].best
     shared = _shared_settings(rag, LONG_CONTEXT_PARAMETERS[1].start)
     fits["long-context"] = fit(
@@ -394,7 +402,7 @@ def _shared_settings(rag: Evaluation, input_mean: float) -> list[str]:
     values = {k: v for k, v in rag.values.items() if k not in ("workload.rate", "workload.input_mean")}
     values["workload.document_mean"] *= input_mean / rag.values["workload.input_mean"]
     prefill_ps = prefill_per_token_ps(rag.values["workload.input_mean"])
-    return [*settings_of(values), f"serving.prefill_per_token={prefill_ps}ps"]
+    return [*STRUCTURE, *settings_of(values), f"serving.prefill_per_token={prefill_ps}ps"]
 
 
 def report_rows(path: Path, fit: Fit, seeds: Sequence[int], jobs: int) -> list[dict[str, Any]]:
@@ -500,11 +508,14 @@ def scenario_texts(fits: Mapping[str, Fit]) -> dict[str, str]:
             prefill_us=f"{prefill_per_token_ps(v['workload.input_mean']) / 1e6:.4f}",
             iteration_us=f"{rag.best.iteration_ms * 1000:.3f}",
             per_request_us=f"{rag.best.iteration_per_request_ms * 1000:.3f}",
+            max_batch=round(v["serving.max_batch"]),
+            said_max_batch=said(rag, "serving.max_batch"),
             share=f"{v['background.share']:g}",
             said_share=said(rag, "background.share"),
             slo=slo,
             said_slo=said_slo,
             quick=quick,
+            fluid=FLUID,
         )
         for name, (head, block, requests, slo, said_slo, quick) in parts.items()
     }
@@ -539,9 +550,11 @@ serving:
   prefill_per_token: {prefill_us}us   # 964 ms for paper-rag's mean prompt: the paper's TTFT - transfer
   iteration: {iteration_us}us         # least squares to the six TBTs of Table II
   iteration_per_request: {per_request_us}us
+  max_batch: {max_batch}                      # {said_max_batch}
 block_tokens: 512
 prefix_hit_shortens_prefill: false
 layer_groups: 1
+decision_at: arrival                # Table VI's shares and Table II's TBTs need it, see calibration/README.md
 
 schedulers: [rr, cla-tuned, netkv-topo, netkv-static, netkv-full]
 oracle: {{use: sampled, interval: 1s, delay: 0s, statistic: mean, class_separation: true}}
@@ -551,7 +564,7 @@ network:
   profile: roce-default
   switch: {{background_priority: data}}   # it competes with KV caches, as in the paper's B (1 - c)
 
-fluid: maxmin                       # the paper's flow-level simulator, as far as it is known:
+fluid: {fluid}                  # the paper's flow-level simulator, as far as it is known: tiers apart,
 fluid_background: {{use: constant, share: {{2: {share}, 3: {share}}}}}   # a constant share of the links,
 fluid_oracle: {{use: constant, congestion: {{2: {share}, 3: {share}}}}}  # and an oracle that knows it
 

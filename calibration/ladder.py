@@ -39,32 +39,35 @@ from harness.config import Scenario
 
 START = "fluid-paper"
 
-#: The paper's fluid model without hash collisions: the links of a tier are one.
+#: Two fluid models that stand apart: without hash collisions the links of a tier are one.
 AGGREGATE = "aggregate"
+COLLISIONS = "collisions"
 INSIDE_FLUID = "inside-fluid"
 
 #: What each step replaces.
 STEPS = {
-    AGGREGATE: "maxmin-aggregate: the paper's fluid model with a tier's links as one",
     START: f"the paper's fluid model: {PAPER_FLUID_MODEL}, constant background, perfect oracle",
-    "collisions": "each link on its own, on the packet run's hashed paths",
+    "whole-path": "flows across pods take capacity within their pods as well, of every link on their path",
     "headers": "frame headers and gaps take their time",
     "dcqcn": "packets under DCQCN, in buffers that never fill",
     "pfc": "the profile's buffers and PFC",
     "background": "background flows in place of a constant share",
     "oracle": "an oracle that samples the links in place of a perfect one",
+    AGGREGATE: "maxmin-aggregate: the links of a tier as one",
+    COLLISIONS: "maxmin: each link on its own, on the packet run's hashed paths",
 }
 
 #: The fluid models that packets can be reached from, each with the steps that it has made already.
 _HAS = {
-    "maxmin-aggregate": frozenset[str](),
-    "maxmin": frozenset({"collisions"}),
-    "maxmin-goodput": frozenset({"collisions", "headers"}),
+    "maxmin-tier": frozenset[str](),
+    "maxmin": frozenset({"whole-path"}),
+    "maxmin-goodput": frozenset({"whole-path", "headers"}),
 }
+_LINKS = frozenset({"whole-path", "headers"})
 
 _ORDERS = {
-    "background-late": ("collisions", "headers", "dcqcn", "pfc", "background", "oracle"),
-    "background-early": ("collisions", "headers", "background", "dcqcn", "pfc", "oracle"),
+    "background-late": ("whole-path", "headers", "dcqcn", "pfc", "background", "oracle"),
+    "background-early": ("whole-path", "headers", "background", "dcqcn", "pfc", "oracle"),
 }
 
 #: What a switch is given so that it never fills: more than all KV caches of a run together.
@@ -104,10 +107,10 @@ def orders(model: str = PAPER_FLUID_MODEL) -> dict[str, tuple[str, ...]]:
 
 
 def variant(scenarios: Scenarios, replaced: frozenset[str], start: str = PAPER_FLUID_MODEL) -> Variant:
-    """The network model in which the steps `replaced` have been made from `start`; packets need those about links."""
+    """The network model in which the steps `replaced` have been made from `start`; packets need both about links."""
     replaced = replaced | _HAS[start]
     packets = "dcqcn" in replaced
-    assert not packets or {"collisions", "headers"} <= replaced
+    assert not packets or replaced >= _LINKS
     assert packets or "pfc" not in replaced
     scenario = scenarios.full if "pfc" in replaced or not packets else scenarios.lossless
     if "oracle" not in replaced:
@@ -119,7 +122,7 @@ def variant(scenarios: Scenarios, replaced: frozenset[str], start: str = PAPER_F
         return Variant(f"{scenario.network.profile}, {name}", scenario, "packet")
     if replaced == _HAS[start]:
         return paper_fluid(scenario, scenarios.reference.network, start)
-    (model,) = (name for name, made in _HAS.items() if made == replaced & {"collisions", "headers"})
+    (model,) = (name for name, made in _HAS.items() if made == replaced & _LINKS)
     return Variant(f"fluid {name}", fluid(scenario, model, scenarios.reference.network), "fluid")
 
 
@@ -147,11 +150,10 @@ def groups(options: Options) -> dict[Group, dict[frozenset[str], Variant]]:
                 )
                 sets = dict.fromkeys(rung for order in orders().values() for rung in rungs(order))
                 by_set = {rung: variant(scenarios, rung) for rung in sorted(sets, key=len)}
-                if "collisions" in _HAS[PAPER_FLUID_MODEL]:
-                    known = constant_background(constant_oracle(scenarios.full))
-                    aggregate = paper_fluid(known, scenarios.reference.network, "maxmin-aggregate")
-                    full = by_set.popitem()
-                    by_set |= {frozenset({AGGREGATE}): aggregate, full[0]: full[1]}
+                full = by_set.popitem()
+                for name, model in ((AGGREGATE, "maxmin-aggregate"), (COLLISIONS, "maxmin")):
+                    by_set[frozenset({name})] = paper_fluid(scenarios.full, scenarios.reference.network, model)
+                by_set |= {full[0]: full[1]}
                 found[Group((workload, load_pct, profile), tuple(by_set.values()))] = by_set
     return found
 
@@ -192,8 +194,7 @@ def table(
     rows = []
     key = dict(zip(_KEY, group.key, strict=True))
     ways = {order: ((START, *steps), rungs(steps)) for order, steps in orders().items()}
-    if frozenset({AGGREGATE}) in by_set:
-        ways[INSIDE_FLUID] = ((AGGREGATE, "collisions"), [frozenset({AGGREGATE}), frozenset()])
+    ways[INSIDE_FLUID] = ((AGGREGATE, COLLISIONS), [frozenset({AGGREGATE}), frozenset({COLLISIONS})])
     for order, (names, sets) in ways.items():
         for baseline in BASELINES:
             gains = dict(zip(by_set, runner.common_gains_pct(list(by_set.values()), baseline, seeds), strict=True))

@@ -39,7 +39,7 @@ from harness.fluid import MODELS
 from harness.network_settings import NetworkSettings
 from harness.packet import capture
 from harness.routing import Router
-from harness.types import Cluster, TierFacts, Topology
+from harness.types import Cluster, DecisionAt, TierFacts, Topology
 from harness.units import DurationPs, PositiveDurationPs, PositiveRateBps, SizeBytes, format_size
 from harness.validation import input_error, join_key, located, unknown
 from topologies.placement import place
@@ -182,6 +182,7 @@ class Scenario(_Block):
     block_tokens: Annotated[int, Field(ge=1)] = 512
     prefix_hit_shortens_prefill: bool = False
     layer_groups: Annotated[int, Field(ge=1)] = 1
+    decision_at: DecisionAt = "prefill-end"
     schedulers: Annotated[tuple[SchedulerSpec, ...], Field(min_length=1)]
     oracle: OracleSpec
     background: BackgroundSpec

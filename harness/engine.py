@@ -25,6 +25,7 @@ from harness.types import (
     TRAFFIC_CLASSES,
     Cluster,
     ClusterView,
+    DecisionAt,
     DecodeView,
     KVFlow,
     NetworkResult,
@@ -55,9 +56,13 @@ class Engine:
     instance is idle. Every iteration yields one token of every running request; the first token takes one. A request
     that fits nowhere waits, first in first out, until memory is free; later ones wait behind it.
 
-    With `layer_groups` > 1 the decision falls at the start of the prefill, and each group of layers is sent as soon as
-    it is computed, as a flow with paths of its own; the layers share the prefill time equally. A request that has to
-    wait for memory is prefilled meanwhile, and its finished groups leave at the decision.
+    With `decision_at` "arrival" the scheduler picks when the request arrives, as a router in front of prefill and
+    decode does; from then on memory is set apart, the request counts as on its way and its transfer as in flight, and
+    the hit is the one of that moment. A request that has to wait for memory is prefilled meanwhile.
+
+    With `layer_groups` > 1 the decision falls at the start of the prefill, or on arrival, and each group of layers is
+    sent as soon as it is computed, as a flow with paths of its own; the layers share the prefill time equally. Finished
+    groups of a request that waits for memory leave at the decision.
 
     With `prefix_hit_shortens_prefill` each prefill instance keeps an LRU of the blocks it computed, in as much memory
     as a decode instance has, and a prompt of n tokens with h resident takes prefill(n) - prefill(h); at least one token
@@ -72,6 +77,7 @@ class Engine:
     cluster : the instances.
     kv_bytes_per_token : KV cache of one token over all layers [bytes].
     layers : of the model; what `layer_groups` divides.
+    decision_at : when the scheduler is asked.
     kv_memory_bytes : of an instance, for KV caches [bytes].
     block_tokens : tokens per prefix block.
     warmup_share : share of the requests, the first, that only warm the caches (rounded down).
@@ -99,6 +105,7 @@ class Engine:
         kv_memory_bytes: int,
         block_tokens: int,
         layer_groups: int = 1,
+        decision_at: DecisionAt = "prefill-end",
         prefix_hit_shortens_prefill: bool = False,
         warmup_share: float = 0.0,
         link_sampling_ps: int = 10**12,
@@ -114,6 +121,8 @@ class Engine:
         self._cluster = cluster
         self._kv_bytes_per_token, self._block_tokens = kv_bytes_per_token, block_tokens
         self._layers, self._layer_groups = layers, layer_groups
+        self._decides_on_arrival = decision_at == "arrival"
+        self._decides_at_prefill_end = not self._decides_on_arrival and layer_groups == 1
         self._link_sampling_ps, self._path_seed = link_sampling_ps, path_seed
         self._backend, self._scheduler_name, self._seed = backend, scheduler_name, seed
 
@@ -181,7 +190,9 @@ class Engine:
         job.prefill, job.prefill_start_ps, job.prefill_end_ps = prefill, start_ps, start_ps + duration_ps
         prefill.free_at_ps = job.prefill_end_ps
         prefill.jobs[job.request.id] = job
-        if self._layer_groups > 1:
+        if self._decides_on_arrival:
+            self._place_or_wait(job)
+        elif not self._decides_at_prefill_end:
             self._network.schedule(start_ps, partial(self._place_or_wait, job))
         for group in range(1, self._layer_groups + 1):
             ready_ps = start_ps + duration_ps * self._layers_until(group) // self._layers
@@ -211,7 +222,7 @@ class Engine:
                 lease = cache.reserve(job.keys, cache.hit_blocks(job.keys), job.request.input_tokens)
                 cache.publish(lease)
                 cache.release(lease)
-            if self._layer_groups == 1:
+            if self._decides_at_prefill_end:
                 self._place_or_wait(job)
                 return
         if job.decode is not None:
@@ -508,8 +519,10 @@ class Engine:
         begin = (request.arrival_ps, job.prefill_start_ps, job.prefill_end_ps)
         moved = (job.decision_ps, job.transfer_start_ps, job.transfer_end_ps)
         end = (job.decode_start_ps, job.first_token_ps, job.last_token_ps)
-        # With layer groups the decision falls at the start of the prefill, and the transfer begins within it.
-        orders = [(*begin, *moved, *end)] if self._layer_groups == 1 else [(*begin, *end), (*begin[:2], *moved, *end)]
+        # The transfer begins when the prefill has ended, or within it with layer groups.
+        transferred = (*begin, *moved[1:], *end) if self._layer_groups == 1 else (*begin[:2], *moved[1:], *end)
+        asked = begin if self._decides_at_prefill_end else begin[:1] if self._decides_on_arrival else begin[:2]
+        orders = [transferred, (*begin, *end), (*asked, *moved, *end)]
         for order in orders:
             if list(order) != sorted(order):
                 raise RunFailure(f"times of request {request.id} are out of order: {order} ps")

@@ -41,7 +41,7 @@ class Scheduler(Protocol):
     """Chooses the decode instance of one request."""
 
     def choose(self, request: Request, view: ClusterView, oracle: OracleSnapshot) -> int:
-        """The id of one of `view.decode`, which is never empty. Called once per request, when its prefill ends."""
+        """The id of one of `view.decode`, which is never empty. Called once per request, at `decision_at`."""
 
 
 class Oracle(Protocol):

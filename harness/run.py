@@ -169,6 +169,7 @@ def _build_engine(
         kv_memory_bytes=scenario.cluster.kv_memory_bytes,
         block_tokens=scenario.block_tokens,
         layer_groups=scenario.layer_groups,
+        decision_at=scenario.decision_at,
         prefix_hit_shortens_prefill=scenario.prefix_hit_shortens_prefill,
         warmup_share=scenario.warmup_share,
         link_sampling_ps=scenario.link_sampling,

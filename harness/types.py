@@ -17,6 +17,7 @@ Int64Array = npt.NDArray[np.int64]
 
 NodeKind = Literal["host", "tor", "agg", "core", "switch"]
 Role = Literal["prefill", "decode"]
+DecisionAt = Literal["prefill-end", "arrival"]
 
 #: Traffic classes, each with its own DSCP, in the order of every per-class array.
 TRAFFIC_CLASSES = ("control", "kv", "background")
@@ -183,8 +184,8 @@ class DecodeView:
 
     `hit_tokens` is the request's longest leading run of blocks resident there [tokens], `transfer_bytes` the KV cache
     left to move after that hit. `batch` counts running requests, `queued` those that wait for a slot with their cache
-    there, `reserved` those whose cache is on its way. `inflight` counts transfers under way from this prefill
-    instance to any instance of the same tier (uncapped).
+    there, `reserved` those that have chosen it and whose cache is not there yet. `inflight` counts the transfers from
+    this prefill instance to any instance of the same tier that have been decided and are not complete (uncapped).
     """
 
     instance: int

@@ -301,7 +301,7 @@ def test_disconnected_topology(lab: Path) -> None:
 
 KEYS = (
     "name, topology, cluster, model, workload, requests, warmup_share, serving, block_tokens, "
-    "prefix_hit_shortens_prefill, layer_groups, schedulers, oracle, background, network, backend, fluid, "
+    "prefix_hit_shortens_prefill, layer_groups, decision_at, schedulers, oracle, background, network, backend, fluid, "
     "fluid_background, fluid_oracle, slo, "
     "link_sampling, trace_ports, trace_interval, pcap, pcap_payload, seeds"
 )

@@ -336,6 +336,48 @@ def test_queue_at_decision_counts_waiting_and_reserved(one_each: Cluster) -> Non
     assert [r.batch_at_decision for r in records] == [0, 0, 0]
 
 
+def test_decision_on_arrival(one_each: Cluster) -> None:
+    """The transfer waits for the prefill; what was decided counts as on its way and in flight until it is over."""
+    scheduler = Choose([1, 1, 1])
+    prompt = (1, 2, 3)
+    requests = [request(0, 0, 10, 1, prompt), request(1, 5, 10, 1, prompt), request(2, 100, 10, 1, prompt)]
+    records = serve(one_each, requests, scheduler=scheduler, decision_at="arrival")
+    assert times_ms(records[0]) == {
+        "arrival": 0,
+        "prefill_start": 0,
+        "prefill_end": 10,
+        "decision": 0,
+        "transfer_start": 10,
+        "transfer_end": 20,
+        "decode_start": 20,
+        "first_token": 31,
+        "last_token": 31,
+    }
+    assert [(v.decode[0].reserved, v.decode[0].inflight, v.decode[0].hit_tokens) for v in scheduler.views] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (0, 0, 10),
+    ]
+    full_hit = times_ms(records[2])
+    assert (full_hit["decision"], full_hit["transfer_start"], full_hit["decode_start"]) == (100, 110, 110)
+
+
+def test_a_request_that_does_not_fit_on_arrival_is_prefilled_meanwhile(one_each: Cluster) -> None:
+    requests = [request(0, 0, 10, 1), request(1, 1, 10, 1), request(2, 2, 10, 1)]
+    records = serve(one_each, requests, decision_at="arrival", kv_memory_bytes=15 * TOKEN_BYTES)
+    # Each holds its 11 tokens for 10 ms of transfer and 11 of an iteration once its prefill has ended.
+    assert [r.prefill_end_ps // MS for r in records] == [10, 11, 12]
+    assert [(r.decision_ps // MS, r.transfer_start_ps // MS) for r in records] == [(0, 10), (31, 31), (52, 52)]
+
+
+def test_decision_on_arrival_before_a_prefill_that_waits_and_in_layer_groups(one_each: Cluster) -> None:
+    network = PipeNetwork(one_each.topology)
+    requests = [request(0, 0, 10, 1), request(1, 1, 10, 1)]
+    times = Times(prefill_queue=True)
+    _, record = serve(one_each, requests, network=network, service_times=times, layer_groups=2, decision_at="arrival")
+    assert (record.decision_ps // MS, record.prefill_start_ps // MS, record.transfer_start_ps // MS) == (1, 10, 15)
+
+
 def test_layer_groups_overlap_prefill_and_transfer(one_each: Cluster) -> None:
     network = PipeNetwork(one_each.topology)
     (record,) = serve(one_each, [request(0, 0, 10, 1)], network=network, layer_groups=3)

@@ -66,6 +66,27 @@ class MaxMinGoodput(MaxMin):
         return size_bytes + packets * (framing.data_overhead + framing.wire_gap)
 
 
+class MaxMinTier(MaxMin):
+    """`maxmin` with the tiers apart: a flow takes capacity of its NICs and of the links of its own tier only.
+
+    A tier of the NetKV paper (arXiv 2606.03910) is a rate B_tier and nothing below it; here it is a set of links with
+    that rate, on one or two of which a flow's path is hashed. So flows across pods leave the links within a pod alone,
+    though a fat-tree has them cross those as well; a port's counter tells it, and may exceed what the port can carry.
+    """
+
+    def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(port + 1 for port in self._of_own_tier(path))
+
+    def _alone_bps(self, path: tuple[int, ...]) -> float:
+        return super()._alone_bps(self._of_own_tier(path))
+
+    def _of_own_tier(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """The first and the last port, and those of the path's highest tier."""
+        tiers = [self._topology.links[port >> 1].tier for port in path]
+        ends = (0, len(path) - 1)
+        return tuple(port for i, port in enumerate(path) if i in ends or tiers[i] == max(tiers))
+
+
 class MaxMinAggregate(MaxMin):
     """`maxmin` without hash collisions: every flow can use all parallel links of a rack or a pod as one (see pools.py).
 

@@ -36,9 +36,9 @@ def queue_time_ps(queued: int, batch: int, max_batch: int, iteration_ps: Callabl
     return excess * iteration_ps(max(batch, 1)) if excess > 0 else 0
 
 
-def decode_time_ps(batch: int, iteration_ps: Callable[[int], int]) -> float:
-    """t_iter(batch + 1): the iteration that yields the first token."""
-    return iteration_ps(batch + 1)
+def decode_time_ps(batch: int, max_batch: int, iteration_ps: Callable[[int], int]) -> float:
+    """t_iter(batch + 1), with no more than `max_batch` at a time: the iteration that yields the first token."""
+    return iteration_ps(min(batch + 1, max_batch))
 
 
 def nearer_wins(hit_share_near: float, hit_share_far: float, bandwidth_ratio: float) -> bool:
@@ -65,8 +65,10 @@ class NetKVFull:
     """NetKV with all its inputs: tier map, self-contention (n_inflight) and the oracle's congestion.
 
     Chooses the least transfer + queue + decode time; ties: lowest id. Requests that wait for a slot and those whose
-    cache is on its way both stand in the queue. If the oracle cannot tell classes apart, its congestion contains the
-    scheduler's own transfers, and n_inflight is read as 0 so that they do not count twice.
+    cache is on its way both stand in the queue, and count in the batch of the first iteration as far as there are
+    slots, so that requests of one moment spread over instances that are alike. If the oracle cannot tell classes
+    apart, its congestion contains the scheduler's own transfers, and n_inflight is read as 0 so that they do not count
+    twice.
     """
 
     _use_inflight = True
@@ -88,7 +90,7 @@ class NetKVFull:
             cost = (
                 transfer_time_ps(d.transfer_bytes, bandwidth_bps[tier], oracle.tier_latency_ps[tier])
                 + queue_time_ps(d.queued + d.reserved, d.batch, d.max_batch, iteration_ps)
-                + decode_time_ps(d.batch, iteration_ps)
+                + decode_time_ps(d.batch + d.queued + d.reserved, d.max_batch, iteration_ps)
             )
             if cost < best_cost:
                 best, best_cost = d.instance, cost

@@ -70,7 +70,8 @@ def test_the_written_scenarios_hold_what_was_fitted() -> None:
     }
     texts = fit.scenario_texts(fits)
     assert list(texts) == ["rag", "chatbot", "long-context"]
-    assert "rate: 1.5  # requests/s; fitted within 0.3 to 4, determined to a factor of 1.25" in texts["rag"]
+    assert "rate: 1.8  # requests/s; fitted within 0.3 to 4, determined to a factor of 1.25" in texts["rag"]
+    assert "max_batch: 8                      # slots; fitted within 6 to 64, determined to a factor of 1.25" in texts["rag"]
 
 
 @pytest.mark.parametrize("name", ["paper-rag", "paper-chatbot", "paper-long-context"])

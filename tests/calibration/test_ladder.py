@@ -25,8 +25,8 @@ def test_the_steps_add_up() -> None:
 
 
 def test_every_order_takes_every_step_once_that_the_start_has_not_made() -> None:
-    for steps in ladder.orders("maxmin-aggregate").values():
-        assert sorted(steps) == sorted(set(ladder.STEPS) - {ladder.START, ladder.AGGREGATE})
+    for steps in ladder.orders("maxmin-tier").values():
+        assert sorted(steps) == sorted(set(ladder.STEPS) - {ladder.START, ladder.AGGREGATE, ladder.COLLISIONS})
     assert ladder.orders("maxmin") == {
         "background-late": ("headers", "dcqcn", "pfc", "background", "oracle"),
         "background-early": ("headers", "background", "dcqcn", "pfc", "oracle"),
@@ -44,10 +44,11 @@ def test_the_ladder_stands_between_the_two_sides_of_table5(tiny: Tiny, rounds: A
     (other,) = table5.groups(options)
     for ours, theirs in ((group.variants[0], other.variants[0]), (group.variants[-1], other.variants[-1])):
         assert [c.directory for c in runner.cells(ours, 1)] == [c.directory for c in runner.cells(theirs, 1)]
-    # Two orders that part at the background: six rungs of one, two that only the other has, and the aggregate model.
-    assert len(by_set) == 9
+    # Two orders that part at the background: seven rungs of one, two that only the other has, and two models apart,
+    # one of which is the first step.
+    assert len(by_set) == 11
     directories = {cell.directory for variant in by_set.values() for cell in runner.cells(variant, 1)}
-    assert len(directories) == 27
+    assert len(directories) == 30
     assert by_set[frozenset({ladder.AGGREGATE})].scenario.fluid == "maxmin-aggregate"
 
 
@@ -57,14 +58,14 @@ def test_each_rung_replaces_one_assumption(tiny: Tiny) -> None:
     full, lossless = scenario_of(options, "rag"), scenario_of(options, "rag", overrides=endless)
     scenarios = ladder.Scenarios(full, lossless, full)
     facts = []
-    for rung in ladder.rungs(ladder.orders("maxmin-aggregate")["background-late"]):
-        variant = ladder.variant(scenarios, rung, "maxmin-aggregate")
+    for rung in ladder.rungs(ladder.orders("maxmin-tier")["background-late"]):
+        variant = ladder.variant(scenarios, rung, "maxmin-tier")
         scenario, backend = variant.scenario, variant.backend
         pfc = scenario.network.switch.pfc.on if backend == "packet" else None
         model = scenario.fluid if backend == "fluid" else None
         facts.append((backend, model, pfc, scenario.background.use, scenario.oracle.use))
     assert facts == [
-        ("fluid", "maxmin-aggregate", None, "constant", "constant"),
+        ("fluid", "maxmin-tier", None, "constant", "constant"),
         ("fluid", "maxmin", None, "constant", "constant"),
         ("fluid", "maxmin-goodput", None, "constant", "constant"),
         ("packet", None, False, "constant", "constant"),
@@ -78,7 +79,7 @@ def test_each_rung_replaces_one_assumption(tiny: Tiny) -> None:
 def test_the_waterfall_is_drawn_with_and_without_figures() -> None:
     def rows(gains: list[dict[int, float]]) -> list[dict[str, Any]]:
         place = {"workload": "rag", "load": 100, "profile": "roce-default", "order": "one", "baseline": "rr"}
-        names = ("fluid-paper", "collisions", "headers")
+        names = ("fluid-paper", "whole-path", "headers")
         return [{**place, "adds": name, **step} for name, step in zip(names, ladder.climb(gains), strict=True)]
 
     drawn = figures.ladder(rows([{1: 20.0, 2: 24.0}, {1: 18.0, 2: 23.0}, {1: 19.0, 2: 20.0}]))

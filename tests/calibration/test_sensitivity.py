@@ -15,12 +15,12 @@ def test_points_are_told_apart_and_share_what_is_equal(tiny: Tiny, rounds: Any) 
     options = tiny("sensitivity", overrides=())
     runner = rounds.runner(options)
     groups = sensitivity.groups(options)
-    assert len({group.key for group in groups}) == len(groups) == 1 + 3 * 4 + 13 + 2
+    assert len({group.key for group in groups}) == len(groups) == 1 + 3 * 4 + 13 + 3
     fluid = {group.key[3:]: runner.cells(group.variants[0], 1)[0].directory for group in groups}
     packet = {group.key[3:]: runner.cells(group.variants[1], 1)[0].directory for group in groups}
     # The headline profile is a point of the map, and packets know of no fluid model; that knows nothing of recovery.
     assert packet["none", "base"] == packet["recovery", "300 us, 5 Mb/s"]
-    assert len(set(packet.values())) == len(groups) - 3
+    assert len(set(packet.values())) == len(groups) - 4
     assert {fluid["none", "base"]} == {path for key, path in fluid.items() if key[0] == "recovery"}
     assert fluid["none", "base"] != fluid["load", "200 %"]
 

@@ -140,6 +140,48 @@ class TestCompletionTimes:
         assert done == [7]
 
 
+class TestTiersApart:
+    def test_a_flow_across_pods_leaves_the_links_within_a_pod_alone(
+        self, eight_hosts: Topology, settings: NetworkSettings
+    ) -> None:
+        """One flow within the pod, one across, from hosts of one rack: they meet on an uplink, or they do not."""
+        pair = (flow(0, 0, 2, MB), flow(1, 1, 4, MB))
+        ends = {
+            name: [
+                tuple(run(MODELS[name](eight_hosts, settings, seed=s), *((0, f) for f in pair)).flows.end_ps)
+                for s in range(20)
+            ]
+            for name in ("maxmin", "maxmin-tier")
+        }
+        near_ps, far_ps = MB * PS_PER_BYTE + 4 * US, MB * PS_PER_BYTE + 6 * US
+        met = (near_ps + MB * PS_PER_BYTE, far_ps + MB * PS_PER_BYTE)
+        assert set(ends["maxmin"]) == {(near_ps, far_ps), met}
+        assert set(ends["maxmin-tier"]) == {(near_ps, far_ps)}
+
+    def test_flows_of_one_tier_collide_and_nics_are_shared(
+        self, eight_hosts: Topology, settings: NetworkSettings
+    ) -> None:
+        for pair in ((flow(0, 0, 2, MB), flow(1, 1, 3, MB)), (flow(0, 0, 2, MB), flow(1, 0, 4, MB))):
+            ends = [
+                [
+                    run(MODELS[name](eight_hosts, settings, seed=s), *((0, f) for f in pair)).flows.end_ps.tolist()
+                    for s in range(20)
+                ]
+                for name in ("maxmin", "maxmin-tier")
+            ]
+            assert ends[0] == ends[1]
+
+    def test_alone_it_has_the_rate_of_its_tier(self, eight_hosts: Topology, settings: NetworkSettings) -> None:
+        """A thin link of a lower tier holds it back as little as other flows there do; the ideal time says so too."""
+        thin = replace(
+            eight_hosts,
+            links=tuple(replace(link, rate_bps=25 * 10**9) if link.tier == 2 else link for link in eight_hosts.links),
+        )
+        flows = run(MODELS["maxmin-tier"](thin, settings, seed=1), (0, flow(0, 0, 4, MB)), (0, flow(1, 1, 3, MB))).flows
+        assert flows.end_ps.tolist() == [MB * PS_PER_BYTE + 6 * US, 4 * MB * PS_PER_BYTE + 4 * US]
+        assert flows.ideal_fct_ps.tolist() == flows.end_ps.tolist()
+
+
 class TestAggregate:
     def test_no_collision(self, eight_hosts: Topology, settings: NetworkSettings) -> None:
         """Two flows that collide on a hashed uplink do not where the two uplinks are one pool."""
@@ -357,13 +399,13 @@ def test_every_byte_arrives_once_never_early_and_twice_the_same(
     # A rate change rounds what is left; 25 flows change a rate at most 50 times, by less than a ps each.
     assert (flows.end_ps - flows.start_ps >= flows.ideal_fct_ps - 50).all()
     tx = result.port_totals.tx_bytes
-    if name in ("maxmin", "tier"):
+    if name in ("maxmin", "maxmin-tier", "tier"):
         # Bytes leave each host once, and enter each host once.
         hosts = np.arange(8)
         assert tx[nic(0) : nic(8) : 2].sum() == tx[1 : nic(8) : 2].sum() == result.totals.payload_bytes_acked
         for host in hosts:
             assert tx[nic(host)].sum() == flows.size_bytes[flows.src_port == nic(host)].sum()
-    if name != "tier":
+    if name not in ("tier", "maxmin-tier"):  # which keep no sum of rates below a link's
         span_ps = int(flows.end_ps.max() - flows.start_ps.min())
         assert (tx.sum(axis=1) * PS_PER_BYTE <= span_ps).all()
     for ours, theirs in zip(astuple(flows), astuple(again.flows), strict=True):
@@ -406,6 +448,7 @@ def test_the_hash_decides_the_path(eight_hosts: Topology, settings: NetworkSetti
 GOLDEN = {
     "maxmin-dcqcn": [85607200, 1209946395, 473616960, 392409120, 1356982141, 1023300032, 697211040, 2564069479],
     "maxmin": [84000000, 546000000, 464000000, 386000000, 986000000, 766000000, 686000000, 1326000000],
+    "maxmin-tier": [84000000, 506000000, 464000000, 386000000, 966000000, 766000000, 686000000, 1326000000],
     "maxmin-goodput": [85607200, 555616960, 473616960, 392409120, 1003620160, 780418880, 697211040, 1350029280],
     "maxmin-aggregate": [84000000, 186000000, 464000000, 386000000, 486000000, 766000000, 686000000, 786000000],
     "tier": [84000000, 186000000, 318285714, 431714286, 486000000, 746000000, 872666667, 786000000],

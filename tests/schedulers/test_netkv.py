@@ -103,8 +103,18 @@ def test_queue_time(queued: int, batch: int, expected_ms: int) -> None:
 
 
 def test_decode_time() -> None:
-    assert decode_time_ps(0, iteration_ps) == 11 * MS
-    assert decode_time_ps(8, iteration_ps) == 19 * MS
+    assert decode_time_ps(0, 8, iteration_ps) == 11 * MS
+    assert decode_time_ps(7, 8, iteration_ps) == 18 * MS
+    assert decode_time_ps(8, 8, iteration_ps) == 18 * MS  # it has to wait, and joins a full batch
+
+
+def test_requests_on_their_way_count_in_the_batch(
+    request_1000: Request, view_of: Views, snapshot_of: Snapshots
+) -> None:
+    """Of equal instances the one that fewest have chosen, whether their caches are there or not."""
+    snapshot = snapshot_of({4: 2, 5: 2, 6: 2})
+    views = view_of({"reserved": 2}, {"batch": 1, "queued": 1}, {"batch": 1})
+    assert NetKVFull().choose(request_1000, views, snapshot) == 6
 
 
 def test_topo_sees_the_tier_map_alone(request_1000: Request, view_of: Views, snapshot_of: Snapshots) -> None:
