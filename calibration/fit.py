@@ -260,7 +260,8 @@ class Fit:
     """The best evaluation, all of them in order, and per parameter its standard error as a factor.
 
     `factor` is exp(standard error of the parameter's logarithm), from the Jacobian at the best point with the residual
-    variance that was reached: the data determine a parameter to within about one such factor either way.
+    variance that was reached: the data determine a parameter to within about one such factor either way. It is infinite
+    where a step changes nothing, as one from 8 slots to 8.5 does.
     """
 
     problem: Problem
@@ -312,7 +313,9 @@ def search(
     best = min(evaluations.values(), key=lambda e: e.loss)
     freedom = max(len(found.fun) - len(keys), 1)
     covariance = np.linalg.pinv(found.jac.T @ found.jac) * 2 * found.cost / freedom
-    factor = {key: math.exp(math.sqrt(covariance[i, i])) for i, key in enumerate(keys)}
+    factor = {
+        key: math.exp(math.sqrt(covariance[i, i])) if found.jac[:, i].any() else math.inf for i, key in enumerate(keys)
+    }
     return Fit(problem, best, factor, tuple(evaluations.values()))
 
 
@@ -439,7 +442,9 @@ def scenario_texts(fits: Mapping[str, Fit]) -> dict[str, str]:
     def said(fit: Fit, key: str) -> str:
         p = next(p for p in fit.problem.parameters if p.key == key)
         unit = f"{p.unit}; " if p.unit else ""
-        return f"{unit}fitted within {p.low:g} to {p.high:g}, determined to a factor of {fit.factor[key]:.2f}"
+        factor = fit.factor[key]
+        how = f"determined to a factor of {factor:.2f}" if factor < math.inf else "not told from its neighbours"
+        return f"{unit}fitted within {p.low:g} to {p.high:g}, {how}"
 
     def workload(use: str, rate: tuple[float, str], mean: tuple[float, str], sigma: tuple[float, str]) -> str:
         v = rag.best.values
@@ -550,7 +555,7 @@ serving:
   prefill_per_token: {prefill_us}us   # 964 ms for paper-rag's mean prompt: the paper's TTFT - transfer
   iteration: {iteration_us}us         # least squares to the six TBTs of Table II
   iteration_per_request: {per_request_us}us
-  max_batch: {max_batch}                      # {said_max_batch}
+  max_batch: {max_batch}                       # {said_max_batch}
 block_tokens: 512
 prefix_hit_shortens_prefill: false
 layer_groups: 1

@@ -58,10 +58,16 @@ def test_known_parameters_are_recovered_from_synthetic_targets() -> None:
     assert all(1 <= factor < 2 for factor in found.factor.values())
 
 
+def test_what_changes_nothing_is_not_determined() -> None:
+    slots = (fit.Parameter("serving.max_batch", 32, 64, 128, "slots"),)
+    found = fit.search(replace(SMALL, parameters=slots, requests=20, seeds=fit.FIT_SEEDS[:1]), jobs=1, max_steps=1)
+    assert found.factor == {"serving.max_batch": math.inf}
+
+
 def test_the_written_scenarios_hold_what_was_fitted() -> None:
     def fitted(parameters: tuple[fit.Parameter, ...], workload: str) -> fit.Fit:
         best = fit.Evaluation({p.key: p.start for p in parameters}, 12.5, 0.2, 4000.0, (), np.zeros(1))
-        factor = dict.fromkeys(best.values, 1.25)
+        factor = dict.fromkeys(best.values, 1.25) | {"serving.max_batch": math.inf}
         return fit.Fit(fit.Problem(workload, parameters, fit.RAG_TARGETS), best, factor, (best,))
 
     fits = {
@@ -71,7 +77,10 @@ def test_the_written_scenarios_hold_what_was_fitted() -> None:
     texts = fit.scenario_texts(fits)
     assert list(texts) == ["rag", "chatbot", "long-context"]
     assert "rate: 1.8  # requests/s; fitted within 0.3 to 4, determined to a factor of 1.25" in texts["rag"]
-    assert "max_batch: 8                      # slots; fitted within 6 to 64, determined to a factor of 1.25" in texts["rag"]
+    assert (
+        "max_batch: 8                       # slots; fitted within 6 to 64, not told from its neighbours"
+        in texts["rag"]
+    )
 
 
 @pytest.mark.parametrize("name", ["paper-rag", "paper-chatbot", "paper-long-context"])
