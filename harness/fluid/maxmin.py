@@ -83,8 +83,8 @@ class MaxMinTier(MaxMin):
     def _of_own_tier(self, path: tuple[int, ...]) -> tuple[int, ...]:
         """The first and the last port, and those of the path's highest tier."""
         tiers = [self._topology.links[port >> 1].tier for port in path]
-        ends = (0, len(path) - 1)
-        return tuple(port for i, port in enumerate(path) if i in ends or tiers[i] == max(tiers))
+        own, last = max(tiers), len(path) - 1
+        return tuple(port for i, port in enumerate(path) if i in (0, last) or tiers[i] == own)
 
 
 class MaxMinAggregate(MaxMin):
