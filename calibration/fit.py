@@ -85,8 +85,8 @@ class Parameter:
     unit: str
 
 
-#: The search begins where one of half the seeds ended, without the slots, which had begun at the deductions of the rag
-#: workload and, for bursts and outputs, at Mooncake's conversation trace.
+#: Starts are near the end of a search with half the seeds and 64 slots, whose own were the deductions of the rag
+#: workload and, for bursts and outputs, Mooncake's conversation trace.
 RAG_PARAMETERS = (
     Parameter("workload.rate", 0.3, 1.8, 4.0, "requests/s"),
     Parameter("workload.burst", 1.5, 11.0, 40.0, "requests"),
