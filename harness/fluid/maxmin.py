@@ -75,7 +75,7 @@ class MaxMinTier(MaxMin):
     """
 
     def _links(self, path: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(port + 1 for port in self._of_own_tier(path))
+        return super()._links(self._of_own_tier(path))
 
     def _alone_bps(self, path: tuple[int, ...]) -> float:
         return super()._alone_bps(self._of_own_tier(path))
