@@ -21,7 +21,11 @@ from scipy.optimize import least_squares
 
 from harness import metrics, results
 from harness.config import load_scenario
+from harness.errors import InputError
+from harness.fluid import MODELS
 from harness.run import run_cell
+from harness.types import DecisionAt
+from harness.validation import unknown
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,7 +37,7 @@ FLUID = "maxmin-tier"
 
 #: What else of the paper's experiment its tables decide: with decisions at the end of the prefill NetKV's share of
 #: same-pod placements cannot be met (calibration/README.md).
-STRUCTURE = ("decision_at=arrival",)
+DECISION_AT: DecisionAt = "arrival"
 
 #: TTFT - transfer in all six cells of Table II is 977 ms; one decode iteration of it is 13 ms.
 PREFILL_MEAN_MS = 964.0
@@ -115,6 +119,7 @@ class Problem:
     settings: tuple[str, ...] = ()  #: ``key=value``, for all runs
     fit_prefill: bool = False  #: the prefill time per token follows from the mean prompt
     fluid: str = FLUID
+    decision_at: DecisionAt = DECISION_AT
     requests: int = 200
     seeds: tuple[int, ...] = FIT_SEEDS
 
@@ -150,7 +155,7 @@ class Measured:
 
 def simulate(problem: Problem, values: Mapping[str, float], *, jobs: int) -> list[Measured]:
     """Run every target's cell with every seed."""
-    settings = (*problem.settings, *settings_of(values))
+    settings = (f"decision_at={problem.decision_at}", *problem.settings, *settings_of(values))
     if problem.fit_prefill:
         settings = (*settings, f"serving.prefill_per_token={prefill_per_token_ps(values['workload.input_mean'])}ps")
     parts = np.array_split(problem.seeds, min(jobs, len(problem.seeds)))
@@ -338,7 +343,15 @@ class FitReport:
 
 
 def run_fit(
-    out: Path, *, jobs: int, quick: bool, command: str, on_evaluation: Callable[[str, Evaluation], None]
+    out: Path,
+    *,
+    jobs: int,
+    quick: bool,
+    command: str,
+    on_evaluation: Callable[[str, Evaluation], None],
+    fluid: str = FLUID,
+    decision_at: DecisionAt = DECISION_AT,
+    n_seeds: int | None = None,
 ) -> FitReport:
     """Fit rag to Tables II and VI, then the length and rate of long-context to Table IV, and report on other seeds.
 
@@ -348,21 +361,30 @@ def run_fit(
     Parameters
     ----------
     quick : fewer seeds and one step: shows that it works, and is not to be reported.
+    fluid, decision_at : another structure than the tables decide for, to see what it misses.
+    n_seeds : of the fit, the first of `FIT_SEEDS`; all without it.
 
     Raises
     ------
-    InputError : `out` cannot be written.
+    InputError : `out` cannot be written, an unknown fluid model, or more seeds than there are.
     """
+    n_seeds = n_seeds or (2 if quick else len(FIT_SEEDS))
+    if n_seeds > len(FIT_SEEDS):
+        raise InputError(f"{n_seeds} given; there are {len(FIT_SEEDS)} fit seeds", source="--seeds")
+    if fluid not in MODELS:
+        raise InputError(unknown("fluid model", fluid, MODELS), source="--fluid")
     results.make_directory(out)
-    size: dict[str, Any] = {"seeds": FIT_SEEDS[:2], "requests": 60} if quick else {}
+    same: dict[str, Any] = {"seeds": FIT_SEEDS[:n_seeds], "fluid": fluid, "decision_at": decision_at}
+    if quick:
+        same["requests"] = 60
     max_steps = 1 if quick else 8
 
     def fit(workload: str, problem: Problem) -> Fit:
         return search(
-            replace(problem, **size), jobs=jobs, max_steps=max_steps, on_evaluation=lambda e: on_evaluation(workload, e)
+            replace(problem, **same), jobs=jobs, max_steps=max_steps, on_evaluation=lambda e: on_evaluation(workload, e)
         )
 
-    fits = {"rag": fit("rag", Problem("rag", RAG_PARAMETERS, RAG_TARGETS, STRUCTURE, fit_prefill=True))}
+    fits = {"rag": fit("rag", Problem("rag", RAG_PARAMETERS, RAG_TARGETS, fit_prefill=True))}
     rag = fits["rag"].best
     shared = _shared_settings(rag, LONG_CONTEXT_PARAMETERS[1].start)
     fits["long-context"] = fit(
@@ -405,12 +427,12 @@ def _shared_settings(rag: Evaluation, input_mean: float) -> list[str]:
     values = {k: v for k, v in rag.values.items() if k not in ("workload.rate", "workload.input_mean")}
     values["workload.document_mean"] *= input_mean / rag.values["workload.input_mean"]
     prefill_ps = prefill_per_token_ps(rag.values["workload.input_mean"])
-    return [*STRUCTURE, *settings_of(values), f"serving.prefill_per_token={prefill_ps}ps"]
+    return [*settings_of(values), f"serving.prefill_per_token={prefill_ps}ps"]
 
 
 def report_rows(path: Path, fit: Fit, seeds: Sequence[int], jobs: int) -> list[dict[str, Any]]:
     """The written scenario on the fluid model, on seeds that the fit did not see, beside the paper's figures."""
-    problem = replace(fit.problem, scenario=str(path), settings=(), parameters=(), seeds=tuple(seeds))
+    problem = replace(fit.problem, scenario=str(path), seeds=tuple(seeds))
     bound_ms = load_scenario(path).slo.ttft / 1e9
     rows = []
     cells = [(target, seed) for target in problem.targets for seed in seeds]
@@ -462,75 +484,64 @@ def scenario_texts(fits: Mapping[str, Fit]) -> dict[str, str]:
 
     v, ours = rag.best.values, "ours, as in scenarios/chatbot.yaml"
     sigma = (v["workload.input_sigma"], said(rag, "workload.input_sigma"))
-    as_rag = "as fitted in paper-rag"
     slots = round(v["serving.max_batch"])
-    parts = {
-        "rag": (
-            "NetKV's RAG experiment: what the paper does not state is fitted to its Tables II and VI.",
-            workload(
-                "rag",
-                (v["workload.rate"], said(rag, "workload.rate")),
-                (v["workload.input_mean"], said(rag, "workload.input_mean")),
-                sigma,
-            ),
-            200,
-            f"{rag.best.slo_ttft_ms / 1000:g}s",
-            "fitted to the attainments of Table II",
-            40,
-            slots,
-            said(rag, "serving.max_batch"),
+    chat_slots = round(slots * v["workload.input_mean"] / 2000)
+    of_rag = {
+        "head": "NetKV's RAG experiment: what the paper does not state is fitted to its Tables II and VI.",
+        "workload": workload(
+            "rag",
+            (v["workload.rate"], said(rag, "workload.rate")),
+            (v["workload.input_mean"], said(rag, "workload.input_mean")),
+            sigma,
         ),
-        "chatbot": (
-            "Chat beside paper-rag: 2,000-token prompts at four times its rate; the paper gives no figures to fit.",
-            workload(
-                "chatbot",
-                (float(f"{4 * v['workload.rate']:.4g}"), "requests/s; four times paper-rag's"),
-                (2000, f"tokens; {ours}"),
-                (1.0, ours),
-            ),
-            800,
-            "1s",
-            ours,
-            160,
-            round(slots * v["workload.input_mean"] / 2000),
-            f"slots; ours: prompts of as many tokens as in paper-rag's {slots}",
-        ),
-        "long-context": (
-            "NetKV's long-context experiment: rate and length fitted to its Table IV, the rest as in paper-rag.",
-            workload(
-                "long-context",
-                (long.best.values["workload.rate"], said(long, "workload.rate")),
-                (long.best.values["workload.input_mean"], said(long, "workload.input_mean")),
-                (v["workload.input_sigma"], as_rag),
-            ),
-            50,
-            "15s",
-            "about twice the paper's mean TTFT under CLA* (7,121 ms): ours",
-            10,
-            slots,
-            as_rag,
-        ),
+        "requests": 200,
+        "slo": f"{rag.best.slo_ttft_ms / 1000:g}s",
+        "said_slo": "fitted to the attainments of Table II",
+        "quick": 40,
+        "max_batch": slots,
+        "said_max_batch": said(rag, "serving.max_batch"),
     }
-    return {
-        name: _TEMPLATE.format(
-            head=head,
-            name=f"paper-{name}",
-            workload=block,
-            requests=requests,
-            prefill_us=f"{prefill_per_token_ps(v['workload.input_mean']) / 1e6:.4f}",
-            iteration_us=f"{rag.best.iteration_ms * 1000:.3f}",
-            per_request_us=f"{rag.best.iteration_per_request_ms * 1000:.3f}",
-            max_batch=max_batch,
-            said_max_batch=said_max_batch,
-            share=f"{v['background.share']:g}",
-            said_share=said(rag, "background.share"),
-            slo=slo,
-            said_slo=said_slo,
-            quick=quick,
-            fluid=FLUID,
-        )
-        for name, (head, block, requests, slo, said_slo, quick, max_batch, said_max_batch) in parts.items()
+    of_chatbot = {
+        "head": "Chat beside paper-rag: 2,000-token prompts at four times its rate; the paper gives no figures to fit.",
+        "workload": workload(
+            "chatbot",
+            (float(f"{4 * v['workload.rate']:.4g}"), "requests/s; four times paper-rag's"),
+            (2000, f"tokens; {ours}"),
+            (1.0, ours),
+        ),
+        "requests": 800,
+        "slo": "1s",
+        "said_slo": ours,
+        "quick": 160,
+        "max_batch": chat_slots,
+        "said_max_batch": f"slots; ours: prompts of as many tokens as in paper-rag's {slots}",
     }
+    of_long_context = {
+        "head": "NetKV's long-context experiment: rate and length fitted to its Table IV, the rest as in paper-rag.",
+        "workload": workload(
+            "long-context",
+            (long.best.values["workload.rate"], said(long, "workload.rate")),
+            (long.best.values["workload.input_mean"], said(long, "workload.input_mean")),
+            (sigma[0], "as fitted in paper-rag"),
+        ),
+        "requests": 50,
+        "slo": "15s",
+        "said_slo": "about twice the paper's mean TTFT under CLA* (7,121 ms): ours",
+        "quick": 10,
+        "max_batch": slots,
+        "said_max_batch": "as fitted in paper-rag",
+    }
+    of_all = {
+        "prefill_us": f"{prefill_per_token_ps(v['workload.input_mean']) / 1e6:.4f}",
+        "iteration_us": f"{rag.best.iteration_ms * 1000:.3f}",
+        "per_request_us": f"{rag.best.iteration_per_request_ms * 1000:.3f}",
+        "decision_at": rag.problem.decision_at,
+        "share": f"{v['background.share']:g}",
+        "said_share": said(rag, "background.share"),
+        "fluid": rag.problem.fluid,
+    }
+    parts: dict[str, dict[str, Any]] = {"rag": of_rag, "chatbot": of_chatbot, "long-context": of_long_context}
+    return {name: _TEMPLATE.format(name=f"paper-{name}", **of_all, **part) for name, part in parts.items()}
 
 
 _TEMPLATE = """# {head}
@@ -566,7 +577,7 @@ serving:
 block_tokens: 512
 prefix_hit_shortens_prefill: false
 layer_groups: 1
-decision_at: arrival                # Table VI's shares and Table II's TBTs need it, see calibration/README.md
+decision_at: {decision_at:<23}# Table VI's shares and Table II's TBTs need arrival, see calibration/README.md
 
 schedulers: [rr, cla-tuned, netkv-topo, netkv-static, netkv-full]
 oracle: {{use: sampled, interval: 1s, delay: 0s, statistic: mean, class_separation: true}}
@@ -576,7 +587,7 @@ network:
   profile: roce-default
   switch: {{background_priority: data}}   # it competes with KV caches, as in the paper's B (1 - c)
 
-fluid: {fluid}                  # the paper's flow-level simulator, as far as it is known: tiers apart,
+fluid: {fluid:<29}# the paper's flow-level simulator, as far as it is known: tiers apart,
 fluid_background: {{use: constant, share: {{2: {share}, 3: {share}}}}}   # a constant share of the links,
 fluid_oracle: {{use: constant, congestion: {{2: {share}, 3: {share}}}}}  # and an oracle that knows it
 

@@ -207,6 +207,9 @@ def _add_calibrate(parser: _Parser) -> None:
 
     sub = add("fit", "fit what the paper does not state to its tables; writes the scenarios paper-*.yaml")
     sub.set_defaults(command=_fit)
+    sub.add_argument("--fluid", metavar="MODEL", help="fit another fluid model than maxmin-tier")
+    sub.add_argument("--decision-at", choices=("prefill-end", "arrival"), help="default: arrival")
+    sub.add_argument("--seeds", type=_count, metavar="N", help="fit on N seeds (default: 96)")
 
     texts = {
         "table5": "the gap between the gains in the paper's fluid model and on packets",
@@ -730,6 +733,9 @@ def _fit(options: argparse.Namespace) -> int:
         quick=options.quick,
         command=shlex.join(["netkv-cosim", *sys.argv[1:]]),
         on_evaluation=show,
+        fluid=options.fluid or fit.FLUID,
+        decision_at=options.decision_at or fit.DECISION_AT,
+        n_seeds=options.seeds,
     )
     console.print(_table(fit.FIT_COLUMNS, report.rows))
     within = sum(row["within"] == "yes" for row in report.rows)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from calibration import fit
 from harness.config import load_scenario
+from harness.errors import InputError
 
 #: Two cells and two parameters, so small that a search takes seconds.
 PARAMETERS = (
@@ -21,6 +23,7 @@ SMALL = fit.Problem(
     "rag",
     PARAMETERS,
     (fit.Target("rr", 1.0, 1.0), fit.Target("rr", 2.0, 1.0)),  # round-robin's choices do not depend on the parameters
+    decision_at="prefill-end",
     requests=100,
     seeds=fit.FIT_SEEDS[:4],
 )
@@ -87,14 +90,37 @@ def test_the_written_scenarios_hold_what_was_fitted() -> None:
 def test_the_committed_scenarios_give_a_fluid_model_what_the_paper_assumes(name: str) -> None:
     scenario = load_scenario(name, backend="both")
     fluid, packet = scenario.of("fluid"), scenario.of("packet")
-    assert (scenario.fluid, fluid.background.use, fluid.oracle.use) == (fit.FLUID, "constant", "constant")
+    assert (scenario.fluid, scenario.decision_at) == (fit.FLUID, fit.DECISION_AT)
+    assert (fluid.background.use, fluid.oracle.use) == ("constant", "constant")
     assert (packet.background.use, packet.oracle.use) == ("poisson", "sampled")
     assert fluid.background.params["share"] == fluid.oracle.params["congestion"] == packet.background.params["share"]
 
 
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"fluid": "max-min"}, "--fluid: unknown fluid model 'max-min'"),
+        ({"n_seeds": 97}, "--seeds: 97 given; there are 96 fit seeds"),
+    ],
+)
+def test_a_structure_that_is_not_there_is_refused(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit.run_fit(tmp_path / "out", jobs=1, quick=True, command="", on_evaluation=lambda w, e: None, **other)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_quick_fit_writes_scenarios_that_run(tmp_path: Path) -> None:
     seen = []
-    report = fit.run_fit(tmp_path, jobs=1, quick=True, command="test", on_evaluation=lambda w, e: seen.append((w, e)))
+    report = fit.run_fit(
+        tmp_path,
+        jobs=1,
+        quick=True,
+        command="test",
+        on_evaluation=lambda w, e: seen.append((w, e)),
+        fluid="maxmin",
+        decision_at="prefill-end",
+        n_seeds=1,
+    )
     assert [w for w, _ in seen].count("rag") == len(report.fits["rag"].evaluations)
     assert {path.name for path in tmp_path.iterdir()} == {
         "paper-rag.yaml",
@@ -105,7 +131,9 @@ def test_a_quick_fit_writes_scenarios_that_run(tmp_path: Path) -> None:
         "run.json",
     }
     for workload in ("rag", "chatbot", "long-context"):
-        assert load_scenario(tmp_path / f"paper-{workload}.yaml").name == f"paper-{workload}"
+        scenario = load_scenario(tmp_path / f"paper-{workload}.yaml")
+        assert (scenario.name, scenario.fluid, scenario.decision_at) == (f"paper-{workload}", "maxmin", "prefill-end")
+    assert {f.problem.seeds for f in report.fits.values()} == {fit.FIT_SEEDS[:1]}
     # 6 cells with a TTFT, transfer, TBT and attainment, two of them with a share; 4 cells of Table IV.
     assert len(report.rows) == 6 * 4 + 2 + 4
     assert all(math.isfinite(row["fluid"]) for row in report.rows)
