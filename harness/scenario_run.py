@@ -25,6 +25,8 @@ _QUICK_MERGE_BYTES = 20_000_000
 #: Files of a run that are made from its cells.
 _DERIVED = ("summary.csv", "comparison.csv", "report.html", *(f"{name}.parquet" for name in results.RECORD_TABLES))
 
+Status = Literal["complete", "interrupted", "failed"]
+
 
 @dataclass(frozen=True)
 class RunReport:
@@ -34,7 +36,7 @@ class RunReport:
     """
 
     out: Path
-    status: Literal["complete", "interrupted", "failed"]
+    status: Status
     axes: tuple[str, ...]  #: none, as of all runs that are not a sweep's
     cells: tuple[Mapping[str, Any], ...]
     summary: tuple[Mapping[str, Any], ...]
@@ -186,11 +188,8 @@ def clear(out: Path) -> None:
 def _finish(
     cells: Sequence[Cell], outcomes: Mapping[Path, Outcome], out: Path, manifest: Mapping[str, Any], begun_s: float
 ) -> RunReport:
-    records = [_record(cell, outcomes.get(cell.directory)) for cell in cells]
-    states = {record["status"] for record in records}
-    status: Literal["complete", "interrupted", "failed"] = "complete"
-    if states != {"complete"}:
-        status = "interrupted" if states & {"interrupted", "pending"} else "failed"
+    records = [cell_record(cell, outcomes.get(cell.directory)) for cell in cells]
+    status = status_of(records)
     directories = [cell.directory for cell in cells]
     files = [path for d in directories for path in d.glob("*.parquet")]
     if status != "interrupted" or sum(path.stat().st_size for path in files) <= _QUICK_MERGE_BYTES:
@@ -200,36 +199,22 @@ def _finish(
     results.write_csv(out / "summary.csv", results.SUMMARY_COLUMNS, summary)
     comparison = _comparison(cells, records)
     results.write_csv(out / "comparison.csv", results.COMPARISON_COLUMNS, comparison)
-    parts = {b: [r["counters"] for r in records if r["backend"] == b and "counters" in r] for b in backends_of(cells)}
-    counters = {backend: results.add_counters(part) for backend, part in parts.items()}
-    manifest = {
-        **manifest,
-        "status": status,
-        "wall_s": time.monotonic() - begun_s,
-        "packets": sum(c["data_packets"] + c["ack_packets"] for c in counters.values()),
-        "packet_hops": sum(c["data_hops"] + c["control_hops"] for c in counters.values()),
-        "peak_memory_bytes": max(record["peak_memory_bytes"] for record in records),
-        "counters": counters,
-        "cells": records,
-    }
+    sums = totals(records, begun_s)
+    manifest = {**manifest, "status": status, **sums, "cells": records}
     if status != "interrupted":  # there is no time for it on the way out; --resume draws them
         _draw(out, manifest, summary, comparison)
     results.write_json(out / "run.json", manifest)
-    return RunReport(
-        out, status, (), tuple(records), tuple(summary), tuple(comparison), counters, time.monotonic() - begun_s
-    )
+    wall_s = time.monotonic() - begun_s
+    return RunReport(out, status, (), tuple(records), tuple(summary), tuple(comparison), sums["counters"], wall_s)
 
 
-def backends_of(cells: Sequence[Cell]) -> list[str]:
-    """The backends of cells, as they come."""
-    return list(dict.fromkeys(cell.backend for cell in cells))
-
-
-def _record(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
+def cell_record(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
+    """A cell in run.json: its status on disk, or, where none was written, how it ended."""
     found = read_status(cell.directory)
     if found["status"] == "pending" and outcome is not None:
         found = asdict(outcome)
     return {
+        **dict(cell.place),
         "backend": cell.backend,
         "scheduler": cell.label,
         "seed": cell.seed,
@@ -237,6 +222,35 @@ def _record(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
         "peak_memory_bytes": 0,
         **found,
         "expected": asdict(cell.cost),
+    }
+
+
+def status_of(records: Sequence[Mapping[str, Any]]) -> Status:
+    """How a run has ended whose cells have these records."""
+    states = {record["status"] for record in records}
+    if states == {"complete"}:
+        return "complete"
+    return "interrupted" if states & {"interrupted", "pending"} else "failed"
+
+
+def totals(records: Sequence[Mapping[str, Any]], begun_s: float) -> dict[str, Any]:
+    """What run.json says of all cells together, a directory that several share counting once.
+
+    Parameters
+    ----------
+    begun_s : on the monotonic clock.
+    """
+    runs = {record["directory"]: record for record in records}.values()
+    counters = {
+        backend: results.add_counters(r["counters"] for r in runs if r["backend"] == backend and "counters" in r)
+        for backend in dict.fromkeys(record["backend"] for record in records)
+    }
+    return {
+        "wall_s": time.monotonic() - begun_s,
+        "packets": sum(c["data_packets"] + c["ack_packets"] for c in counters.values()),
+        "packet_hops": sum(c["data_hops"] + c["control_hops"] for c in counters.values()),
+        "peak_memory_bytes": max(record["peak_memory_bytes"] for record in records),
+        "counters": counters,
     }
 
 

@@ -12,17 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness import results, run
 from harness.axes import STATUS_COLUMNS, Sweep, where
 from harness.cells import Cell, OnEvent, Outcome, prepare, read_status
 from harness.cluster import DaskWorkers
 from harness.errors import InputError
-from harness.scenario_run import backends_of, clear, locked, remember, summary_row
+from harness.scenario_run import Status, cell_record, clear, locked, remember, status_of, summary_row, totals
 from harness.validation import located
 from harness.workers import Workers, run_on_workers
 
@@ -109,7 +109,7 @@ class SweepReport:
     """
 
     out: Path
-    status: Literal["complete", "interrupted", "failed"]
+    status: Status
     axes: tuple[str, ...]
     cells: tuple[Mapping[str, Any], ...]
     summary: tuple[Mapping[str, Any], ...]
@@ -268,27 +268,15 @@ def _finish(
     manifest: Mapping[str, Any],
     begun_s: float,
 ) -> SweepReport:
-    records = [_record(cell, outcomes.get(cell.directory)) for cell in cells]
-    states = {record["status"] for record in records}
-    status: Literal["complete", "interrupted", "failed"] = "complete"
-    if states != {"complete"}:
-        status = "interrupted" if states & {"interrupted", "pending"} else "failed"
+    records = [cell_record(cell, outcomes.get(cell.directory)) for cell in cells]
+    status = status_of(records)
     rows = [dict(cell.place) | summary_row(cell, record) for cell, record in zip(cells, records, strict=True)]
     results.write_csv(out / "summary.csv", (*sweep.axes, *results.SUMMARY_COLUMNS), rows)
-    runs = {record["directory"]: record for record in records}.values()
-    counters = {
-        backend: results.add_counters(r["counters"] for r in runs if r["backend"] == backend and "counters" in r)
-        for backend in backends_of(cells)
-    }
     codes = [results.read_json(cell.directory / "cell.json")["code_sha256"] for cell in cells]
     manifest = {
         **manifest,
         "status": status,
-        "wall_s": time.monotonic() - begun_s,
-        "packets": sum(c["data_packets"] + c["ack_packets"] for c in counters.values()),
-        "packet_hops": sum(c["data_hops"] + c["control_hops"] for c in counters.values()),
-        "peak_memory_bytes": max(record["peak_memory_bytes"] for record in records),
-        "counters": counters,
+        **totals(records, begun_s),
         "code_sha256_of_cells": sorted(set(codes)),
         "cells": [{key: value for key, value in r.items() if key not in ("summary", "counters")} for r in records],
     }
@@ -304,22 +292,6 @@ def _finish(
         sweep_report.render(out, sweep.figures, sweep.axes, _as_read(out, sweep.axes), manifest, failed)
     results.write_json(out / "run.json", manifest)
     return SweepReport(out, status, sweep.axes, tuple(records), tuple(rows), time.monotonic() - begun_s)
-
-
-def _record(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
-    found = read_status(cell.directory)
-    if found["status"] == "pending" and outcome is not None:
-        found = asdict(outcome)
-    return {
-        **dict(cell.place),
-        "backend": cell.backend,
-        "scheduler": cell.label,
-        "seed": cell.seed,
-        "directory": f"cells/{cell.directory.name}",
-        "peak_memory_bytes": 0,
-        **found,
-        "expected": asdict(cell.cost),
-    }
 
 
 def _as_read(out: Path, axes: Sequence[str]) -> Any:
