@@ -101,7 +101,7 @@ def _limit(axes: Axes, points: pd.DataFrame, metric: Quantity, *, from_zero: boo
     else:
         bottom = 0.0 if from_zero else max(bottom, 0.0)
         if metric.is_share:
-            top = min(top, 1.05)
+            top = min(top, 1.02)
     axes.set_ylim(bottom, top)
     return whisker_low < bottom or whisker_high > top
 
