@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -59,6 +59,9 @@ QUICK_REQUESTS = 24
 KEEP = ("requests", "links")
 
 DEFAULT_OUT = Path("results") / "calibrate"
+
+#: What a gain may be of: a mean over the measured requests of a run.
+Quantity = Literal["ttft", "transfer"]
 
 #: The fluid models that read `network.cc`.
 _KNOW_CC = ("maxmin-dcqcn",)
@@ -449,31 +452,36 @@ class Runner:
 
     # --- What came out ------------------------------------------------------------------------------------------------
 
-    def ttft_ms(self, variant: Variant, seed: int) -> dict[str, float]:
-        """Mean TTFT by scheduler [ms] of those cells that are complete."""
+    def means_ms(self, variant: Variant, seed: int, quantity: Quantity = "ttft") -> dict[str, float]:
+        """Means by scheduler [ms] of those cells that are complete."""
         found = {}
         for cell in self.cells(variant, seed):
             status = read_status(cell.directory)
-            if status["status"] == "complete" and status["summary"]["ttft_mean_ms"] is not None:
-                found[cell.label] = status["summary"]["ttft_mean_ms"]
+            mean = status["summary"][f"{quantity}_mean_ms"] if status["status"] == "complete" else None
+            if mean is not None:
+                found[cell.label] = mean
         return found
 
-    def gains_pct(self, variant: Variant, baseline: str, seeds: Sequence[int]) -> dict[int, float]:
+    def gains_pct(
+        self, variant: Variant, baseline: str, seeds: Sequence[int], quantity: Quantity = "ttft"
+    ) -> dict[int, float]:
         """The gain over a baseline by seed, of the seeds that have it."""
-        by_seed = {seed: self.ttft_ms(variant, seed) for seed in seeds}
+        by_seed = {seed: self.means_ms(variant, seed, quantity) for seed in seeds}
         return {s: gain_pct(t[SUBJECT], t[baseline]) for s, t in by_seed.items() if {SUBJECT, baseline} <= t.keys()}
 
     def common_gains_pct(
-        self, variants: Sequence[Variant], baseline: str, seeds: Sequence[int]
+        self, variants: Sequence[Variant], baseline: str, seeds: Sequence[int], quantity: Quantity = "ttft"
     ) -> list[dict[int, float]]:
         """The gains under each of the variants, of the seeds that all of them have."""
-        all_gains = [self.gains_pct(variant, baseline, seeds) for variant in variants]
+        all_gains = [self.gains_pct(variant, baseline, seeds, quantity) for variant in variants]
         common = [seed for seed in seeds if all(seed in gains for gains in all_gains)]
         return [{seed: gains[seed] for seed in common} for gains in all_gains]
 
-    def gap_pp(self, group: Group, baseline: str, seeds: Sequence[int]) -> dict[int, float]:
+    def gap_pp(
+        self, group: Group, baseline: str, seeds: Sequence[int], quantity: Quantity = "ttft"
+    ) -> dict[int, float]:
         """The gap by seed [percentage points]."""
-        first, last = self.common_gains_pct((group.variants[0], group.variants[-1]), baseline, seeds)
+        first, last = self.common_gains_pct((group.variants[0], group.variants[-1]), baseline, seeds, quantity)
         return {seed: first[seed] - last[seed] for seed in first}
 
 
@@ -503,9 +511,9 @@ def affordable(costs: Sequence[int], left: int) -> list[int]:
 # --- Figures of merit -------------------------------------------------------------------------------------------------
 
 
-def gain_pct(ttft_subject: float, ttft_baseline: float) -> float:
-    """By how much the subject's mean TTFT is below the baseline's [%]."""
-    return 100 * (1 - ttft_subject / ttft_baseline)
+def gain_pct(subject: float, baseline: float) -> float:
+    """By how much the subject's mean is below the baseline's [%]; NaN where that is 0."""
+    return 100 * (1 - subject / baseline) if baseline else math.nan
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -636,8 +644,18 @@ def report(
     )
 
 
-#: Of gains.csv, after what names the group.
-SEED_COLUMNS = ("variant", "backend", "seed", "baseline", "ttft_baseline_ms", "ttft_netkv_ms", "gain_pct")
+#: Of gains.csv, after what names the group; the gain is of TTFT.
+SEED_COLUMNS = (
+    "variant",
+    "backend",
+    "seed",
+    "baseline",
+    "ttft_baseline_ms",
+    "ttft_netkv_ms",
+    "gain_pct",
+    "transfer_baseline_ms",
+    "transfer_netkv_ms",
+)
 
 
 def record_seeds(
@@ -659,10 +677,10 @@ def record_seeds(
 
 
 def _seed_rows(runner: Runner, variant: Variant, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """The two mean TTFTs behind each gain, and the gain."""
+    """The two mean TTFTs behind each gain, the gain, and the mean transfer times in them."""
     rows = []
     for seed in seeds:
-        ttft_ms = runner.ttft_ms(variant, seed)
+        ttft_ms, transfer_ms = (runner.means_ms(variant, seed, quantity) for quantity in get_args(Quantity))
         for baseline in BASELINES:
             if {SUBJECT, baseline} <= ttft_ms.keys():
                 row = {
@@ -673,6 +691,8 @@ def _seed_rows(runner: Runner, variant: Variant, seeds: Sequence[int]) -> list[d
                     "ttft_baseline_ms": ttft_ms[baseline],
                     "ttft_netkv_ms": ttft_ms[SUBJECT],
                     "gain_pct": gain_pct(ttft_ms[SUBJECT], ttft_ms[baseline]),
+                    "transfer_baseline_ms": transfer_ms.get(baseline),
+                    "transfer_netkv_ms": transfer_ms.get(SUBJECT),
                 }
                 rows.append(row)
     return rows

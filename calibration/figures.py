@@ -25,37 +25,46 @@ _BAND_COLOUR = "#e9c46a"
 _COLOURS = dict(zip(BASELINE_NAMES, sns.color_palette("colorblind", 2).as_hex(), strict=True))
 
 
-def gap(rows: Sequence[Mapping[str, Any]], by_seed: Sequence[Sequence[float]]) -> bytes:
-    """Table V: the gap of every row with its interval and a dot per seed, the paper's range shaded.
+def gap(rows: Sequence[Mapping[str, Any]], by_seed: Mapping[str, Sequence[Sequence[float]]]) -> bytes:
+    """Table V: the gap of every row with its interval and a dot per seed, in TTFT and in transfer time.
+
+    The paper's range, which is of TTFT, is shaded.
 
     Parameters
     ----------
-    rows : of table5.csv. by_seed : per row, the gap of every seed [percentage points].
+    rows : of table5.csv. by_seed : of ttft and transfer, per row, the gap of every seed [percentage points].
     """
     with matplotlib.rc_context(STYLE):
         keys = list(dict.fromkeys((row["workload"], row["load"], row["profile"]) for row in rows))
-        figure = Figure(figsize=(8.2, 1.7 + 0.72 * len(keys)), layout="constrained")
-        axes = figure.subplots()
-        axes.axvspan(*PAPER_GAP_PP, color=_BAND_COLOUR, alpha=0.45, linewidth=0, label="the paper: 4-6 points")
-        axes.axvline(0, color="0.3", linewidth=1)
-        for row, dots in zip(rows, by_seed, strict=True):
-            baseline = row["baseline"]
-            place = keys.index((row["workload"], row["load"], row["profile"]))
-            _point(axes, row, dots, place + 0.2 * _side(baseline), _COLOURS[baseline])
+        figure = Figure(figsize=(11.0, 1.9 + 0.72 * len(keys)), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        left.axvspan(*PAPER_GAP_PP, color=_BAND_COLOUR, alpha=0.45, linewidth=0, label="the paper: 4-6 points")
+        for axes, quantity, prefix in ((left, "ttft", ""), (right, "transfer", "transfer_")):
+            axes.axvline(0, color="0.3", linewidth=1)
+            for row, dots in zip(rows, by_seed[quantity], strict=True):
+                baseline = row["baseline"]
+                y = keys.index((row["workload"], row["load"], row["profile"])) + 0.2 * _side(baseline)
+                _point(axes, row, dots, y, _COLOURS[baseline], prefix)
+            axes.set_xlabel("gain in the fluid model less gain on packets [points]", fontsize=9)
+            axes.yaxis.grid(False)
+            sns.despine(ax=axes, left=True)
         for baseline, name in BASELINE_NAMES.items():
-            axes.errorbar([], [], xerr=[], fmt="o", color=_COLOURS[baseline], capsize=4, label=f"gain {name}")
-        axes.set_yticks(range(len(keys)), [f"{workload}, {load} % load\n{profile}" for workload, load, profile in keys])
-        axes.set_ylim(len(keys) - 0.4, -0.6)
-        axes.yaxis.grid(False)
-        _limit(axes, [value for row, dots in zip(rows, by_seed, strict=True) for value in (*dots, row["gap_pp"])])
-        axes.set_xlabel(
-            "gain in the fluid model less gain on packets [percentage points of mean TTFT]\n"
-            f"whiskers: 95 % interval, paired t over {_seeds(rows)}; circles: seeds",
+            left.errorbar([], [], xerr=[], fmt="o", color=_COLOURS[baseline], capsize=4, label=f"gain {name}")
+        left.set_yticks(range(len(keys)), [f"{workload}, {load} % load\n{profile}" for workload, load, profile in keys])
+        left.set_ylim(len(keys) - 0.4, -0.6)
+        left.set_title("in mean TTFT", loc="left")
+        right.set_title("in mean transfer time", loc="left")
+        shown = [value for of_all in by_seed.values() for dots in of_all for value in dots]
+        _limit(left, [*shown, *(row[f"{prefix}gap_pp"] for row in rows for prefix in ("", "transfer_"))])
+        figure.suptitle("How far the fluid model overstates NetKV's gain [percentage points]")
+        figure.legend(
+            title=f"whiskers: 95 % interval, paired t over {_seeds(rows)}; circles: seeds",
+            title_fontsize=9,
+            loc="outside lower center",
+            ncols=3,
+            frameon=False,
             fontsize=9,
         )
-        axes.set_title("How far the fluid model overstates NetKV's gain", loc="left")
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-        sns.despine(ax=axes, left=True)
         return png(figure)
 
 
@@ -71,15 +80,15 @@ def _seeds(rows: Iterable[Mapping[str, Any]]) -> str:
     return f"{numbers[0]} seeds" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]} seeds"
 
 
-def _point(axes: Any, row: Mapping[str, Any], dots: Sequence[float], y: float, colour: str) -> None:
-    """A mean with its interval, and a dot per seed."""
+def _point(axes: Any, row: Mapping[str, Any], dots: Sequence[float], y: float, colour: str, prefix: str = "") -> None:
+    """A mean with its interval, and a dot per seed; `prefix` is of the columns."""
     jitter = [y + 0.035 * (i % 3 - 1) for i in range(len(dots))]
     axes.scatter(dots, jitter, s=14, facecolor="none", edgecolor=colour, linewidth=0.8, alpha=0.8, zorder=2)
-    low, high = row["gap_ci_low_pp"], row["gap_ci_high_pp"]
+    low, high = row[f"{prefix}gap_ci_low_pp"], row[f"{prefix}gap_ci_high_pp"]
     if np.isfinite(low):
         axes.plot([low, high], [y, y], color=colour, linewidth=2, zorder=3)
         axes.plot([low, high], [y, y], linestyle="", marker="|", color=colour, markersize=9, zorder=3)
-    axes.plot(row["gap_pp"], y, marker="o", color=colour, markersize=7, zorder=4)
+    axes.plot(row[f"{prefix}gap_pp"], y, marker="o", color=colour, markersize=7, zorder=4)
 
 
 _STEP_NAMES = {

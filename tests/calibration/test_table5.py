@@ -41,11 +41,20 @@ def test_table5_end_to_end(tiny: Tiny, rounds: Any) -> None:
         ["rag", 100, "roce-default", "cla-tuned", 1],
     ]
     assert (table["gain_fluid_pct"] - table["gain_packet_pct"]).tolist() == pytest.approx(table["gap_pp"].tolist())
+    transfer_gap = table["transfer_gain_fluid_pct"] - table["transfer_gain_packet_pct"]
+    assert transfer_gap.tolist() == pytest.approx(table["transfer_gap_pp"].tolist())
 
     gains = pd.read_csv(options.out / "gains.csv")
     assert len(gains) == 4  # two models, two baselines
     expected = 100 * (1 - gains["ttft_netkv_ms"] / gains["ttft_baseline_ms"])
     assert gains["gain_pct"].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    saved = 100 * (1 - gains["transfer_netkv_ms"] / gains["transfer_baseline_ms"])
+    for backend, column in (("fluid", "transfer_gain_fluid_pct"), ("packet", "transfer_gain_packet_pct")):
+        assert saved[gains["backend"] == backend].tolist() == pytest.approx(table[column].tolist(), abs=1e-5)
+    # A transfer is a part of TTFT, and the prefill, which is the rest of it, is the same in both models.
+    rest = gains["ttft_baseline_ms"] - gains["transfer_baseline_ms"]
+    assert (rest > 0).all()
+    assert rest[:2].tolist() == pytest.approx(rest[2:].tolist(), rel=1e-3)
     # Headers and congestion control only ever cost time.
     by_backend = gains.groupby("backend")["ttft_baseline_ms"].min()
     assert by_backend["packet"] > by_backend["fluid"]
