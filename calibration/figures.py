@@ -127,7 +127,7 @@ def ladder(rows: Sequence[Mapping[str, Any]]) -> bytes:
         figure.suptitle(
             f"From the fluid model to packets: what each replaced assumption does to NetKV's gain\n"
             f"({first['workload']}, {first['load']} % load, {first['profile']}, {_seeds(rows)}; "
-            "whiskers: 95 % interval of the step, paired over seeds)",
+            "whiskers: 95 % interval of the step, paired over seeds; below: TTFT of the baseline and NetKV [ms])",
             fontsize=11,
         )
         return png(figure)
@@ -158,7 +158,9 @@ def _waterfall(axes: Any, steps: Sequence[Mapping[str, Any]]) -> None:
     axes.plot([last - 1.35, last + 0.35], [gains[-1]] * 2, color="0.4", linewidth=0.8, zorder=1)
     _say(axes, last, max(gains[-1], 0), f"{gains[-1]:.1f}")
     names = [_STEP_NAMES.get(step["adds"], step["adds"]) for step in steps]
-    axes.set_xticks(range(last + 1), [*names, "packet\nmodel"], fontsize=8)
+    levels = [f"{step['ttft_baseline_ms']:.0f}, {step['ttft_netkv_ms']:.0f}" for step in (*steps, steps[-1])]
+    labels = [f"{name}\n{level}" for name, level in zip((*names, "packet\nmodel"), levels, strict=True)]
+    axes.set_xticks(range(last + 1), labels, fontsize=8)
     axes.axhline(0, color="0.3", linewidth=1)
     axes.axhspan(gains[0] - PAPER_GAP_PP[1], gains[0] - PAPER_GAP_PP[0], color=_BAND_COLOUR, alpha=0.45, linewidth=0)
     axes.annotate(

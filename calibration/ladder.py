@@ -10,6 +10,7 @@ itself owes to hash collisions stands apart, in rows of the order "inside-fluid"
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from calibration import figures
 from calibration.experiment import (
     BASELINES,
     PAPER_FLUID_MODEL,
+    SUBJECT,
     Group,
     Options,
     Report,
@@ -88,6 +90,8 @@ COLUMNS = (
     "order",
     "seeds",
     "se_pp",
+    "ttft_baseline_ms",
+    "ttft_netkv_ms",
     "what",
 )
 _KEY = ("workload", "load", "profile")
@@ -185,7 +189,7 @@ def run_ladder(runner: Runner) -> Report:
                 results.write_bytes(out / "figures" / f"ladder-{name}.png", figures.ladder(own))
 
         runner.run_groups(list(all_groups), write)
-    return report(runner, manifest, COLUMNS[:-1], rows)
+    return report(runner, manifest, COLUMNS[:-3], rows)
 
 
 def table(
@@ -202,8 +206,15 @@ def table(
             climbed = climb([gains[rung] for rung in sets])
             for rung, (adds, step) in enumerate(zip(names, climbed, strict=True)):
                 place = {"baseline": baseline, "order": order, "rung": rung, "adds": adds, "what": STEPS[adds]}
-                rows.append(key | place | step)
+                rows.append(key | place | step | levels(runner, by_set[sets[rung]], baseline, [*gains[sets[rung]]]))
     return rows
+
+
+def levels(runner: Runner, variant: Variant, baseline: str, seeds: Sequence[int]) -> dict[str, float]:
+    """Mean TTFT of the baseline and of NetKV [ms], over the seeds that have both."""
+    found = [runner.means_ms(variant, seed) for seed in seeds]
+    names = {"ttft_baseline_ms": baseline, "ttft_netkv_ms": SUBJECT}
+    return {name: statistics.fmean(of[who] for of in found) if found else math.nan for name, who in names.items()}
 
 
 def climb(gains_pct: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:

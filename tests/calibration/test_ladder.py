@@ -80,7 +80,10 @@ def test_the_waterfall_is_drawn_with_and_without_figures() -> None:
     def rows(gains: list[dict[int, float]]) -> list[dict[str, Any]]:
         place = {"workload": "rag", "load": 100, "profile": "roce-default", "order": "one", "baseline": "rr"}
         names = ("fluid-paper", "whole-path", "headers")
-        return [{**place, "adds": name, **step} for name, step in zip(names, ladder.climb(gains), strict=True)]
+        levels = {"ttft_baseline_ms": 1969.0, "ttft_netkv_ms": 1598.0}
+        return [
+            {**place, **levels, "adds": name, **step} for name, step in zip(names, ladder.climb(gains), strict=True)
+        ]
 
     drawn = figures.ladder(rows([{1: 20.0, 2: 24.0}, {1: 18.0, 2: 23.0}, {1: 19.0, 2: 20.0}]))
     empty = figures.ladder(rows([{}, {}, {}]))
