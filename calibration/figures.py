@@ -58,7 +58,7 @@ def gap(rows: Sequence[Mapping[str, Any]], by_seed: Mapping[str, Sequence[Sequen
         _limit(left, [*shown, *(row[f"{prefix}gap_pp"] for row in rows for prefix in ("", "transfer_"))])
         figure.suptitle("How far the fluid model overstates NetKV's gain [percentage points]")
         figure.legend(
-            title=f"whiskers: 95 % interval, paired t over {_seeds(rows)}; circles: seeds",
+            title=_whiskers(rows, "; circles: seeds"),
             title_fontsize=9,
             loc="outside lower center",
             ncols=3,
@@ -78,6 +78,12 @@ def _seeds(rows: Iterable[Mapping[str, Any]]) -> str:
     if numbers == [1]:
         return "one seed"
     return f"{numbers[0]} seeds" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]} seeds"
+
+
+def _whiskers(rows: Sequence[Mapping[str, Any]], more: str = "") -> str:
+    """What to say of the intervals; one seed has none."""
+    seeds = _seeds(rows)
+    return f"{seeds}, no intervals" if seeds == "one seed" else f"whiskers: 95 % interval, paired t over {seeds}{more}"
 
 
 def _point(axes: Any, row: Mapping[str, Any], dots: Sequence[float], y: float, colour: str, prefix: str = "") -> None:
@@ -191,6 +197,7 @@ def recovery_map(rows: Sequence[Mapping[str, Any]]) -> bytes:
     chosen = [row for row in rows if row["increase_timer_us"] is not None]
     timers = sorted({row["increase_timer_us"] for row in chosen})
     steps = sorted({row["additive_step_mbps"] for row in chosen})
+    interval = "" if _seeds(chosen) == "one seed" else "± half of the 95 % interval; "
     extreme = max([abs(row["gap_pp"]) for row in chosen if np.isfinite(row["gap_pp"])], default=1.0)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.0 + 4.4 * len(BASELINE_NAMES), 1.9 + 0.75 * len(timers)), layout="constrained")
@@ -219,7 +226,7 @@ def recovery_map(rows: Sequence[Mapping[str, Any]]) -> bytes:
         figure.colorbar(image, ax=panels, label="gap [percentage points]", shrink=0.9)
         figure.suptitle(
             f"How the gap moves with DCQCN's recovery ({_place(rows[0])}, {_seeds(chosen)};\n"
-            "± half of the 95 % interval; outlined: within the paper's 4-6 points)",
+            f"{interval}outlined: within the paper's 4-6 points)",
             fontsize=10.5,
         )
         return png(figure)
@@ -249,8 +256,7 @@ def one_at_a_time(rows: Sequence[Mapping[str, Any]]) -> bytes:
         axes.yaxis.grid(False)
         _limit(axes, [row["gap_pp"] for row in chosen])
         axes.set_xlabel(
-            "gain in the fluid model less gain on packets [percentage points of mean TTFT]\n"
-            f"whiskers: 95 % interval, paired t over {_seeds(chosen)}",
+            f"gain in the fluid model less gain on packets [percentage points of mean TTFT]\n{_whiskers(chosen)}",
             fontsize=9,
         )
         axes.set_title(f"The gap, one parameter at a time ({_place(rows[0])})", loc="left")
