@@ -588,11 +588,11 @@ def recorded(runner: Runner, name: str) -> Iterator[dict[str, Any]]:
     """
     options, begun_s = runner.options, time.monotonic()
     out = options.out
+    if options.resume and not (out / "run.json").is_file():
+        raise InputError("holds no experiment to go on with", source=str(out))
     with ExitStack() as held:
         for directory in dict.fromkeys((out, options.cells)):
             held.enter_context(locked(directory))
-        if options.resume and not (out / "run.json").is_file():
-            raise InputError("holds no experiment to go on with", source=str(out))
         manifest: dict[str, Any] = {
             "project": "netkv-cosim",
             "name": f"calibrate {name}",

@@ -182,6 +182,7 @@ def test_there_must_be_something_to_resume(tiny: Tiny, rounds: Any) -> None:
     runner = rounds.runner(tiny("table5", resume=True))
     with pytest.raises(InputError, match="holds no experiment to go on with"), experiment.recorded(runner, "table5"):
         raise AssertionError
+    assert not runner.options.out.exists()
 
 
 def test_a_failed_cell_takes_its_seed_out(tiny: Tiny, rounds: Any, tmp_path: Path) -> None:
