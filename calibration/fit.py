@@ -33,6 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 FIT_SEEDS = tuple(range(800_001, 800_097))
 
 #: The fluid model that is fitted: max-min fair rates on the links that ECMP hashes to, each tier's apart.
+#: `maxmin` meets Tables II and VI as well; Table IV tells the two apart (calibration/README.md).
 FLUID = "maxmin-tier"
 
 #: What else of the paper's experiment its tables decide: with decisions at the end of the prefill NetKV's share of
